@@ -124,7 +124,7 @@ fn the_manifests_own_file_is_told_when_it_is_damaged_or_missing_and_when_it_is_w
         [("damaged", "parts"), ("missing", "parts"), ("damaged", "--missing"), ("missing", "--missing")]
     {
         let spoil = || match word {
-            "damaged" => fs::write(&own, b"hi\n").expect("written"),
+            "damaged" => fs::write(&own, &whole[..100]).expect("written"),
             _ => fs::remove_file(&own).expect("removed"),
         };
         spoil();

@@ -27,7 +27,7 @@ use crate::identity::{Agreement, Identity};
 use crate::joint::{Joint, MemberChunk};
 use crate::manifest::ParcelId;
 use crate::parcel::Parcel;
-use crate::parts::{Parts, lock_all, write_manifest};
+use crate::parts::{Parts, is_manifest, lock_all, write_manifest};
 use crate::sector::SECTOR_BYTES;
 
 /// Bytes of each chunk in memory at once.
@@ -250,7 +250,10 @@ impl<'a> Conversion<'a> {
 
     /// The new files, in the order of the writes. What a conversion that was not finished left under their names goes.
     fn new_parts(&self, into: &Arc<dyn Directory>) -> Result<Parts, Error> {
-        let is_ours = |name: &String| self.writes.iter().any(|write| write.name == *name);
+        let manifests: Vec<(String, Vec<u8>)> = self.results.iter().map(Agreement::manifest_file).collect();
+        let manifest_names = manifests.iter().map(|(name, _)| name);
+        let names: Vec<&String> = self.writes.iter().map(|write| &write.name).chain(manifest_names).collect();
+        let is_ours = |name: &String| names.contains(&name);
         let left = self.parcels.iter().flat_map(|parcel| &parcel.superfluous);
         let left = left.filter(|(directory, name)| directory.label() == into.label() && is_ours(name)).cloned();
         let left: Vec<_> = left.collect();
@@ -258,6 +261,15 @@ impl<'a> Conversion<'a> {
             remove(&left)?;
         }
         let there = into.list("").map_err(Error::io(into.label(), "listing the directory"))?;
+        for (name, manifest) in &manifests {
+            if there.binary_search(name).is_ok() {
+                let path = path(&**into, name);
+                let file = into.open(name).map_err(Error::io(path.clone(), "opening it"))?;
+                if !is_manifest(&*file, manifest) {
+                    return Err(Error::Exists { path });
+                }
+            }
+        }
         let mut parts = Parts::default();
         for (at, identity) in (0..).zip(&self.writes) {
             if there.binary_search(&identity.name).is_ok() {

@@ -19,6 +19,7 @@ use crate::joint::Joint;
 use crate::manifest::{FORMAT_VERSION, NoHead, ParcelId};
 use crate::name::{SUFFIX, parcels_of};
 use crate::parcel::Parcel;
+use crate::parts::is_manifest;
 
 /// Where to look: a directory, and a file in it if one is meant.
 #[derive(Clone)]
@@ -226,9 +227,17 @@ fn gather(
             oddities.push(Oddity::Foreign { path: found.path(), holds });
         }
     }
-    let (manifest_name, _) = agreement.manifest_file();
+    let (manifest_name, manifest) = agreement.manifest_file();
     let is_headless = |found: &&Found| matches!(found.head, Err(NoHead::Damaged(_))) && found.name == manifest_name;
-    let damaged_manifests = all.iter().filter(is_headless).map(|found| Arc::clone(&found.directory)).collect();
+    let mut damaged_manifests = Vec::new();
+    for found in all.iter().filter(is_headless) {
+        if is_manifest(&*found.file, &manifest) {
+            damaged_manifests.push(Arc::clone(&found.directory));
+        } else {
+            oddities
+                .push(Oddity::Foreign { path: found.path(), holds: "no manifest, nor what is left of it".to_owned() });
+        }
+    }
     // What has the name of one of our chunks and no head of ours.
     for (chunk, identity) in (0..).zip(&identities) {
         let mut headless = Vec::new();

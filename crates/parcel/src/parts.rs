@@ -9,11 +9,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use claystone_env::{Directory, DirectoryLock};
+use claystone_env::{Directory, DirectoryLock, File};
 
 use crate::Error;
-use crate::chunk_file::{ChunkFile, path};
-use crate::identity::{Agreement, Identity};
+use crate::chunk_file::{ChunkFile, path, read_head};
+use crate::identity::{Agreement, AnyHead, Identity};
+use crate::manifest::NoHead;
 use crate::name::{PART_SUFFIX, part};
 
 /// Files under `.part` names.
@@ -86,6 +87,20 @@ pub fn lock(directory: &dyn Directory) -> Result<DirectoryLock, Error> {
 pub fn lock_all<'a>(directories: impl Iterator<Item = &'a Arc<dyn Directory>>) -> Result<Vec<DirectoryLock>, Error> {
     let mut labels = BTreeSet::new();
     directories.filter(|directory| labels.insert(directory.label())).map(|directory| lock(&**directory)).collect()
+}
+
+/// Whether what has the name of a manifest's own file is that, or what is left of it: it is as long, or its beginning. Nothing else is
+/// written over.
+pub fn is_manifest(file: &dyn File, manifest: &[u8]) -> bool {
+    let is_as_long = file.bytes().is_ok_and(|bytes| bytes == manifest.len() as u64);
+    match read_head(file) {
+        Ok(bytes) if bytes == manifest => true,
+        Ok(bytes) => {
+            let is_left = is_as_long || (bytes.len() < manifest.len() && manifest.starts_with(&bytes));
+            is_left && matches!(AnyHead::decode(&bytes), Err(NoHead::Damaged(_)))
+        }
+        Err(_) => is_as_long,
+    }
 }
 
 /// Writes the manifest's own file and syncs the directory.

@@ -297,6 +297,38 @@ fn files_that_would_have_one_name_are_not_put_under_one_code() {
 }
 
 #[test]
+fn a_file_of_somebody_else_under_a_manifests_name_is_not_written_over_by_a_conversion() {
+    with_disk(|disk| {
+        let files = encode(&disk, "rsm:2+2", &[70_000, 30_000]);
+        let put = |name: &str, bytes: &[u8]| {
+            disk.attach().create(name).expect("made");
+            disk.set_content(name, bytes.to_vec());
+        };
+        let refused = |to: &str, twin: &str| {
+            let before = snapshot(&disk);
+            let refused = convert(&disk, to);
+            assert!(matches!(&refused, Err(Error::Exists { path }) if path.ends_with(twin)), "{refused:?}");
+            assert!(snapshot(&disk) == before);
+        };
+        let (of_joint, of_other) = ("a.tar.rsm-4+2.clay", disk.content("b.tar.clay"));
+        for foreign in [b"notes", &of_other[..]] {
+            put(of_joint, foreign);
+            refused("rsm:4+2", of_joint);
+            disk.lose_file(of_joint);
+        }
+        convert(&disk, "rsm:4+2").expect("converted").expect("a conversion");
+        disk.lose_file("b.tar.clay");
+        put("b.tar.clay", b"notes");
+        refused("rsm:2+2", "b.tar.clay");
+        disk.lose_file("b.tar.clay");
+        // What is left of it is written over.
+        put("b.tar.clay", &of_other[..100]);
+        convert(&disk, "rsm:2+2").expect("converted").expect("a way back");
+        check_files(&disk, &files, "back");
+    });
+}
+
+#[test]
 fn old_parity_that_damage_needs_is_not_removed() {
     // One sector of each of two data chunks of each file: together more than the one parity set of both can mend.
     for (code, to, count) in [("rsm:6+3", "rsm:12+3", 2), ("rs:6+4", "rs:6+3", 1)] {

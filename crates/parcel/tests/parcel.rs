@@ -471,7 +471,7 @@ fn a_damaged_manifest_file_is_replaced_where_it_lies() {
         let places = [&one, &two].map(|disk| Place { directory: disk.attach(), file: None });
         let own = manifest_file_name(NAME);
         let whole = one.content(&own);
-        for damaged in [b"hi".to_vec(), Vec::new(), vec![0; 512]] {
+        for damaged in [whole[..100].to_vec(), Vec::new(), vec![0; 512]] {
             one.set_content(&own, damaged);
             let parcel = find(&places).expect("found");
             assert_eq!(parcel.verify(&mut |_| ()).manifest_file, ManifestFile::Damaged);
@@ -484,6 +484,25 @@ fn a_damaged_manifest_file_is_replaced_where_it_lies() {
         assert_eq!(parcel.verify(&mut |_| ()).manifest_file, ManifestFile::Missing);
         parcel.repair(&two.attach(), Extent::All, &mut |_| ()).expect("repaired");
         assert_eq!(two.content(&own), whole);
+    });
+}
+
+#[test]
+fn a_file_of_somebody_else_under_the_manifests_name_is_not_written_over() {
+    with_disk(|disk| {
+        encode(disk.attach(), "rs:2+1", &content(100_000)).expect("written");
+        let own = manifest_file_name(NAME);
+        for foreign in [b"notes".to_vec(), content(60_000), content(513)] {
+            put(&disk, &own, foreign.clone());
+            let parcel = found(&disk).expect("found");
+            assert!(matches!(parcel.oddities(), [Oddity::Foreign { path, .. }] if path.ends_with(&own)));
+            assert_eq!(parcel.manifest_file(), ManifestFile::Missing);
+            for extent in [Extent::All, Extent::Missing] {
+                let error = repair(&disk, extent).expect_err("it is in the way");
+                assert!(matches!(&error, Error::Exists { path } if path.ends_with(&own)), "{error}");
+                assert_eq!(disk.content(&own), foreign);
+            }
+        }
     });
 }
 
