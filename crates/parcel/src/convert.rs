@@ -25,7 +25,7 @@ use crate::chunk_file::{ChunkFile, path};
 use crate::error::Error;
 use crate::identity::{Agreement, Identity};
 use crate::joint::{Joint, MemberChunk};
-use crate::manifest::ParcelId;
+use crate::manifest::{ParcelId, check_spec};
 use crate::parcel::Parcel;
 use crate::parts::{Parts, is_manifest, lock_all, write_manifest};
 use crate::sector::SECTOR_BYTES;
@@ -101,8 +101,10 @@ impl<'a> Conversion<'a> {
     /// anew. `id` must be random.
     ///
     /// # Errors
-    /// A chunk file is missing or damaged in its head, several parcels do not belong under one code, or `to` is none.
+    /// A chunk file is missing or damaged in its head, several parcels do not belong under one code, or `to` is none or has a name
+    /// that is too long.
     pub fn plan(parcels: &'a [Parcel], to: CodeSpec, id: ParcelId) -> Result<Option<Conversion<'a>>, Error> {
+        check_spec(to)?;
         if let [Parcel { agreement: Agreement::Joint(joint), .. }] = parcels
             && joint.members[0].spec == to
         {

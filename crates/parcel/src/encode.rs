@@ -18,7 +18,7 @@ use crate::Error;
 use crate::chunk_file::path;
 use crate::identity::Agreement;
 use crate::layout::{Layout, ROW_BYTES_MAX};
-use crate::manifest::{FILE_BYTES_MAX, Manifest, NAME_BYTES_MAX, ParcelId, is_name};
+use crate::manifest::{FILE_BYTES_MAX, Manifest, NAME_BYTES_MAX, ParcelId, check_spec, is_name};
 use crate::name::{chunk_file, manifest_file};
 use crate::parts::{Parts, lock, write_manifest};
 use crate::sector::SECTOR_BYTES;
@@ -43,7 +43,7 @@ impl Encoder {
     /// Begins a parcel of a file with `file_bytes` bytes. `id` must be random: no two parcels may share it.
     ///
     /// # Errors
-    /// The name or the length cannot be kept, a file of that name is there, another process writes there, or the
+    /// The name, the code's or the length cannot be kept, a file of that name is there, another process writes there, or the
     /// directory's own.
     pub fn begin(
         directory: Arc<dyn Directory>,
@@ -58,6 +58,7 @@ impl Encoder {
         if file_bytes > FILE_BYTES_MAX {
             return Err(Error::TooLong { bytes: file_bytes, limit: FILE_BYTES_MAX });
         }
+        check_spec(spec)?;
         let code = spec.build().map_err(|source| Error::BadCode { spec: spec.to_string(), source })?;
         let layout = Layout::choose(code.shape(), file_bytes);
         if !layout.is_valid() {

@@ -36,6 +36,16 @@ pub enum Error {
         /// Why.
         source: SpecError,
     },
+    /// A head has no room for the code's name.
+    #[error("{spec} is {bytes} bytes long, and a parcel has room for the names of codes up to {limit}")]
+    CodeTooLong {
+        /// The code.
+        spec: CodeSpec,
+        /// Bytes of its name.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
     /// The file is longer than the format can say.
     #[error("{bytes} bytes are too many: a parcel holds at most {limit}")]
     TooLong {

@@ -9,6 +9,7 @@ use std::fmt;
 
 use claystone_code::CodeSpec;
 
+use crate::error::Error;
 use crate::layout::Layout;
 use crate::sector::crc32c;
 
@@ -169,6 +170,17 @@ impl Head {
             return damaged("the sub-chunk's length is out of range");
         }
         Ok(Head { manifest, chunk })
+    }
+}
+
+/// Whether a head has room for the name of a code.
+///
+/// # Errors
+/// [`Error::CodeTooLong`].
+pub(crate) fn check_spec(spec: CodeSpec) -> Result<(), Error> {
+    match spec.to_string().len() {
+        ..=SPEC_BYTES_MAX => Ok(()),
+        bytes => Err(Error::CodeTooLong { spec, bytes, limit: SPEC_BYTES_MAX }),
     }
 }
 

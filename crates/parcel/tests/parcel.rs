@@ -402,6 +402,27 @@ fn names_that_leave_the_directory_are_refused() {
 }
 
 #[test]
+fn a_code_whose_name_does_not_fit_is_refused() {
+    let mixed = |chunks: u16| {
+        let mirrored: Vec<String> = (0..chunks).map(|chunk| chunk.to_string()).collect();
+        format!("mixed:32+2x3:{}", mirrored.join("+"))
+    };
+    with_disk(|disk| {
+        let (fits, too_long) = (mixed(20), mixed(21));
+        assert_eq!((fits.len(), too_long.len()), (62, 65));
+        let bytes = content(100_000);
+        let refused = encode(disk.attach(), &too_long, &bytes);
+        assert!(matches!(refused, Err(Error::CodeTooLong { bytes: 65, limit: 64, .. })), "{refused:?}");
+        assert_eq!(disk.files(), Vec::<String>::new());
+        encode(disk.attach(), &fits, &bytes).expect("written");
+        assert_eq!(decode(&disk).expect("decoded"), bytes);
+        let (parcels, spec) = ([found(&disk).expect("found")], too_long.parse().expect("a spec"));
+        let refused = Conversion::plan(&parcels, spec, ParcelId([9; 16])).map(|_| ());
+        assert!(matches!(refused, Err(Error::CodeTooLong { bytes: 65, .. })), "{refused:?}");
+    });
+}
+
+#[test]
 fn other_parcels_duplicates_and_newer_files_are_told_apart() {
     with_disk(|disk| {
         let spec: CodeSpec = "rs:2+1".parse().expect("a spec");
