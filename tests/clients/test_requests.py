@@ -142,6 +142,16 @@ def test_a_presigned_url_ends(server, s3, bucket, monkeypatch, minutes, expires,
         error(answer, 403, "AccessDenied")
 
 
+def test_a_header_of_amazons_must_be_signed(server, s3, bucket):
+    headers = {**signed(server, "PUT", f"/{bucket}/k", data=b"x"), "x-amz-acl": "public-read"}
+    error(requests.put(f"{server.endpoint}/{bucket}/k", data=b"x", headers=headers), 403, "AccessDenied")
+    url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "k"})
+    for name, value in {"x-amz-acl": "public-read", "x-amz-copy-source": f"/{bucket}/other"}.items():
+        error(requests.put(url, data=b"x", headers={name: value}), 403, "AccessDenied")
+    absent(s3, bucket, "k")
+    assert requests.put(url, data=b"x", headers={"x-amz-content-sha256": UNSIGNED}).status_code == 200
+
+
 def test_a_body_cut_short_stores_nothing(server, s3, bucket):
     path = f"/{bucket}/k"
     headers = signed(server, "PUT", path, {"Content-Length": "1000"})
