@@ -107,7 +107,8 @@ impl Parcel {
             if let Some(hole) = buffer.recover(&mut planner, |_| true).first() {
                 return Err(Error::lost(&hole.why, row.file_at));
             }
-            done.met_sectors += (buffer.damaged.len() - known) as u64;
+            // One sector may be met in several tries.
+            done.met_sectors += buffer.damaged[known..].iter().collect::<BTreeSet<_>>().len() as u64;
             for file in parts.files() {
                 let tile = buffer.tile(file.chunk);
                 done.lost_bytes +=
