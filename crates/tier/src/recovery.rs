@@ -71,10 +71,10 @@ pub struct Indexed {
 }
 
 impl Indexed {
-    /// As a mark says it, and its sequence.
-    pub fn as_mark(&self, superblock: &Superblock) -> (u64, Mark) {
-        let entries = self.items.iter().flat_map(|(_, item)| item.entries.iter().cloned());
-        (self.to, Mark { from: superblock.floor, entries: entries.collect() })
+    /// Takes from the items what counts of their records: as a mark says it, and its sequence.
+    pub fn take_mark(&mut self, floor: u64) -> (u64, Mark) {
+        let entries = self.items.iter_mut().flat_map(|(_, item)| std::mem::take(&mut item.entries));
+        (self.to, Mark { from: floor, entries: entries.collect() })
     }
 }
 
@@ -285,20 +285,14 @@ impl<'a> Window<'a> {
 /// 64 KiB: headers of short records are near each other, and payloads of long ones need not be read.
 const WINDOW_SECTORS: u64 = 16;
 
-/// Decides which records count.
+/// Decides which records count, by the headers of the scans and by all marks: those of the scans, and what indexes say.
 ///
 /// # Errors
 /// Something is missing that was promised, and nothing tells what.
-pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[Scan; 2]) -> Result<Recovered, Damage> {
+pub fn recover(superblock: &Superblock, marks: BTreeMap<u64, Mark>, scans: &[Scan; 2]) -> Result<Recovered, Damage> {
     let floor = superblock.floor;
-    let mut headers: BTreeMap<u64, &Header> = BTreeMap::new();
-    let mut marks: BTreeMap<u64, &Mark> = BTreeMap::new();
-    let of_indexes = indexed.map(|indexed| indexed.as_mark(superblock));
-    marks.extend(of_indexes.iter().map(|(seq, mark)| (*seq, mark)));
-    for scan in scans {
-        headers.extend(scan.headers.iter().map(|(_, header)| (header.seq, header)));
-        marks.extend(scan.marks.iter().map(|(seq, mark)| (*seq, mark)));
-    }
+    let headers = scans.iter().flat_map(|scan| &scan.headers).map(|(_, header)| (header.seq, header));
+    let headers: BTreeMap<u64, &Header> = headers.collect();
     if let Some(later) = headers.values().find(|header| header.generation > superblock.generation) {
         return Err(Damage::Superblock { found: later.generation, known: superblock.generation });
     }
@@ -314,16 +308,16 @@ pub fn recover(superblock: &Superblock, indexed: Option<&Indexed>, scans: &[Scan
     known.extend(marks.values().filter_map(|mark| mark.from.checked_sub(1)));
     let confirmed = known.last().copied().filter(|seq| *seq >= floor);
     let mut listed: BTreeMap<(u64, u32), Entry> = BTreeMap::new();
-    for (seq, mark) in &marks {
+    for (seq, mark) in marks {
         if mark.from > recovered.from {
             recovered.unlisted.extend(taken_by_headers(recovered.from..mark.from, &headers, &known)?);
         }
         // A mark of an opening may cover what one before it does, which could not be read then: what the opening decided counts.
-        let is_before = |of: u64| of < mark.from || of > *seq;
+        let is_before = |of: u64| of < mark.from || of > seq;
         listed.retain(|(of, _), _| is_before(*of));
         recovered.unlisted.retain(|entry| is_before(entry.seq));
-        let entries = mark.entries.iter().filter(|entry| entry.seq >= floor);
-        listed.extend(entries.map(|entry| ((entry.seq, entry.at), entry.clone())));
+        let entries = mark.entries.into_iter().filter(|entry| entry.seq >= floor);
+        listed.extend(entries.map(|entry| ((entry.seq, entry.at), entry)));
         recovered.from = recovered.from.max(seq + 1);
     }
     if let Some(confirmed) = confirmed

@@ -69,8 +69,7 @@ impl TieredDevice {
         let begun = (self.now)();
         let (is_due, old) = {
             let mut state = self.state();
-            let fills =
-                state.rings.iter().any(|ring| ring.used() * 100 > ring.sectors() * self.tuning.drain_from_percent);
+            let fills = state.is_filled(self.tuning.drain_from_percent);
             let is_idle = self.tuning.is_idle(begun.since(state.written_at), begun.since(state.read_at));
             let waits = state.overlay.sectors() > state.overlay.lost();
             (fills || (is_idle && waits), self.old_batch(&mut state, begun))

@@ -19,7 +19,7 @@ use crate::padding::Padding;
 use crate::predictor::Tuning;
 use crate::profile::Profile;
 use crate::record::{Entry, Kind, epoch_of, first_of, told};
-use crate::recovery::{Indexed, Scan, Start, position_of, read_indexes, recover, scan};
+use crate::recovery::{Indexed, Mark, Scan, Start, position_of, read_indexes, recover, scan};
 use crate::ring::Ring;
 use crate::scheduler::{Mode, Rule};
 use crate::superblock::{
@@ -99,6 +99,8 @@ pub struct TierTuning {
     pub copy_sectors_max: u64,
     /// An index is written when so many sectors of both logs are in marks and in no index: so much an opening reads, and what is in no mark.
     pub index_every_sectors: u64,
+    /// Records of both logs that memory has at most, some 400 bytes each: when they are so many, a write waits as if its log were full.
+    pub records_max: usize,
 }
 
 impl TierTuning {
@@ -135,6 +137,7 @@ impl Default for TierTuning {
             drain_old_percent_unused: 25,
             copy_sectors_max: 0,
             index_every_sectors: INDEX_EVERY_SECTORS,
+            records_max: RECORDS_MAX,
         }
     }
 }
@@ -229,29 +232,33 @@ impl TieredDevice {
             logs: superblock.logs,
             draining: Turn::default(),
             syncing: Turn::default(),
-            state: Mutex::new(State::new(superblock, [Ring::new(1, 0, 0); 2])),
+            state: Mutex::new(State::new(superblock, [Ring::new(1, 0, 0); 2], tuning.records_max)),
             bell: Arc::<ThreadBell>::default(),
             hdd,
             ssd,
         };
-        device.take_up(indexed.as_ref(), &scans)?;
+        device.take_up(indexed, scans)?;
         Ok((device, was_at_rest))
     }
 
     /// Makes memory's picture of what indexes and the logs behind them say.
-    fn take_up(&self, indexed: Option<&Indexed>, scans: &[Scan; 2]) -> Result<(), TierError> {
+    fn take_up(&self, mut indexed: Option<Indexed>, mut scans: [Scan; 2]) -> Result<(), TierError> {
         let mut state = self.state();
         let damaged = |damage| TierError::Damaged { label: self.hdd.label(), damage };
-        let recovered = recover(&state.superblock, indexed, scans).map_err(damaged)?;
+        let of_indexes = indexed.as_mut().map(|indexed| indexed.take_mark(state.superblock.floor));
+        let mut marks: BTreeMap<u64, Mark> = of_indexes.into_iter().collect();
+        scans.iter_mut().for_each(|scan| marks.append(&mut scan.marks));
+        let recovered = recover(&state.superblock, marks, &scans).map_err(damaged)?;
         let mut unlisted = recovered.unlisted;
-        for entry in &recovered.unpromised {
+        for entry in recovered.unpromised {
             unlisted.extend(self.readable(entry)?);
         }
+        let mut seqs: Vec<u64> = unlisted.iter().map(|entry| entry.seq).collect();
         let mut records: BTreeMap<u64, Held> = BTreeMap::new();
         let mut heads = [0, 1].map(|side: usize| scans[side].head);
-        for (position, item) in indexed.iter().flat_map(|indexed| &indexed.items) {
+        for (position, item) in indexed.iter_mut().flat_map(|indexed| std::mem::take(&mut indexed.items)) {
             let (side, kind, sectors) = (item.side, item.kind, item.sectors());
-            let (position, replaces, told) = (*position, item.replaces, item.told.clone());
+            let (replaces, told) = (item.replaces, item.told);
             let held = Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None };
             records.insert(item.seq, held);
         }
@@ -262,7 +269,7 @@ impl TieredDevice {
             let held = Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None };
             records.insert(header.seq, held);
         }
-        for entry in recovered.listed.iter().chain(&unlisted) {
+        for entry in recovered.listed.into_iter().chain(unlisted) {
             let (tail, ring) = (state.superblock.tails[entry.side as usize], self.logs[entry.side as usize].sectors);
             let sectors = entry.sectors_of_record();
             let end = entry.place.checked_add(sectors);
@@ -289,8 +296,8 @@ impl TieredDevice {
                 return Err(damaged(Damage::Missing { seq: entry.seq }));
             }
             // A mark may list again what headers have told.
-            if !held.entries.contains(entry) {
-                held.entries.push(entry.clone());
+            if !held.entries.contains(&entry) {
+                held.entries.push(entry);
             }
         }
         let last = records.last_key_value().map_or(0, |(seq, _)| *seq);
@@ -310,12 +317,11 @@ impl TieredDevice {
         state.mark_from = recovered.from;
         let whole = Start::whole(&state.superblock).map(|start| start.position);
         state.indexed = Coverage {
-            next: indexed.map_or(state.superblock.floor, |indexed| indexed.to + 1),
-            positions: indexed.map_or(whole, |indexed| indexed.starts.map(|start| start.position)),
+            next: indexed.as_ref().map_or(state.superblock.floor, |indexed| indexed.to + 1),
+            positions: indexed.as_ref().map_or(whole, |indexed| indexed.starts.map(|start| start.position)),
         };
         let of_indexes = indexed.map_or(0, |indexed| indexed.read);
         state.opening = Opening { index_sectors: of_indexes, log_sectors: scans.iter().map(|scan| scan.read).sum() };
-        let mut seqs: Vec<u64> = unlisted.iter().map(|entry| entry.seq).collect();
         seqs.sort_unstable();
         seqs.dedup();
         for seq in seqs {
@@ -326,9 +332,9 @@ impl TieredDevice {
     }
 
     /// The parts of a record that are there.
-    fn readable(&self, entry: &Entry) -> Result<Vec<Entry>, TierError> {
+    fn readable(&self, entry: Entry) -> Result<Vec<Entry>, TierError> {
         if !entry.kind.has_content() {
-            return Ok(vec![entry.clone()]);
+            return Ok(vec![entry]);
         }
         let mut bytes = vec![0; entry.crcs.len() * SECTOR_BYTES];
         let first = Sector(self.logs[entry.side as usize].first.0 + entry.place + entry.kind.header_sectors());
@@ -591,3 +597,5 @@ const UNMARKED_SECTORS: RangeInclusive<u64> = 4096..=16384;
 const COPY_SECTORS_MAX: u64 = 4096;
 /// 64 MiB: a second's reading, most of it of the hard disk. An index's header, what its last sector leaves free and two superblocks are 16 KiB of that.
 const INDEX_EVERY_SECTORS: u64 = 16_384;
+/// 400 MiB of memory, for 4 GiB of writes of a sector each.
+const RECORDS_MAX: usize = 1 << 20;

@@ -120,6 +120,8 @@ pub struct State {
     pub superblock: Superblock,
     pub rings: [Ring; 2],
     pub records: BTreeMap<u64, Held>,
+    /// So many of them that no more are written but for syncs.
+    records_max: usize,
     pub overlay: Overlay,
     pub next_seq: u64,
     /// What the next mark covers from.
@@ -166,12 +168,13 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(superblock: Superblock, rings: [Ring; 2]) -> State {
+    pub fn new(superblock: Superblock, rings: [Ring; 2], records_max: usize) -> State {
         let ssd = if superblock.ssd_lost { SsdState::Lost } else { SsdState::Present };
         State {
             superblock,
             rings,
             records: BTreeMap::new(),
+            records_max,
             overlay: Overlay::default(),
             next_seq: 0,
             mark_from: 0,
@@ -264,21 +267,29 @@ impl State {
         4 * record + (could_be_lost + self.overlay.lost()).div_ceil(LOST_OF_A_RECORD) * 2
     }
 
-    /// Whether a log has room for a record of data; and, for one in the hard disk's, the other one for the mark that follows.
+    /// Whether memory and a log have room for a record of data; and, for one in the hard disk's, the other one for the mark that follows.
     pub fn has_room(&self, side: Side, sectors: u64) -> bool {
         let has = |side: Side, sectors: u64| self.rings[side as usize].has_room(sectors, self.reserve(side));
-        has(side, sectors) && (side == self.mark_side() || has(self.mark_side(), 1))
+        let in_memory = self.records.len() < self.records_max;
+        in_memory && has(side, sectors) && (side == self.mark_side() || has(self.mark_side(), 1))
+    }
+
+    /// Whether one of the logs, or memory's room for records, is taken by more than so many percent.
+    pub fn is_filled(&self, percent: u64) -> bool {
+        let is_filled = |used: u64, all: u64| used * 100 > all.saturating_mul(percent);
+        self.rings.iter().any(|ring| is_filled(ring.used(), ring.sectors()))
+            || is_filled(self.records.len() as u64, self.records_max as u64)
     }
 
     /// Notes a record that has its place, from now on the newest of what it has.
     pub fn hold(&mut self, seq: u64, held: Held) {
-        for entry in held.entries.clone() {
+        for entry in &held.entries {
             let mut at = entry.at;
-            for extent in entry.extents {
+            for extent in &entry.extents {
                 match entry.kind {
                     Kind::Data | Kind::Bare | Kind::Lost => {
                         let place = Place { seq, at, lost: entry.kind == Kind::Lost };
-                        self.overlay.insert(extent, place);
+                        self.overlay.insert(*extent, place);
                     }
                     Kind::Padding | Kind::Mark | Kind::Void | Kind::Index => {}
                 }

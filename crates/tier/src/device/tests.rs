@@ -177,6 +177,38 @@ fn it_is_told_what_is_no_pair() {
 }
 
 #[test]
+fn memory_has_so_many_records_at_most() {
+    const RECORDS: usize = 20;
+    for nth in [1, 2, 1_000_000] {
+        let pair = Pair::new(nth, nth);
+        let tuning = TierTuning { records_max: RECORDS, drain_sectors_max: 5, ..pair.tuning() };
+        let open = || TieredDevice::open(pair.hdd.attach(), Some(pair.ssd.attach()), now(), tuning).expect("open");
+        let device = open();
+        for seed in 0..200 {
+            write(&device, seed % HOME, seed);
+            if seed % 3 == 0 {
+                device.sync().expect("sync");
+            }
+            // Those of syncs come besides: a mark, and what lists bare records.
+            let records = device.state().records.len();
+            assert!(records <= RECORDS + 4, "{records} records");
+        }
+        assert!(device.info().counts.waits > 5, "{:?}", device.info());
+        device.sync().expect("sync");
+        drop(device);
+        pair.crash();
+        // More than half of them wait: they are brought home before somebody waits for it.
+        let device = open();
+        while device.tend().expect("tend").more {}
+        assert!(device.state().records.len() <= RECORDS / 2 + 5, "{:?}", device.state().records.len());
+        for sector in 0..HOME {
+            let newest = if sector < 20 { 180 + sector } else { 120 + sector };
+            assert_eq!(content(&device, sector), Some(sector_pattern(newest, 1)), "sector {sector}");
+        }
+    }
+}
+
+#[test]
 fn what_was_synced_is_there_after_a_power_cut_and_nothing_is_older() {
     for seed in 0..40 {
         let pair = Pair::new(seed, 2);

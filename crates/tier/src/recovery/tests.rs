@@ -59,11 +59,9 @@ type Decision = (Vec<u64>, Vec<u64>, Vec<u64>, u64);
 fn decided(headers: &[Header], marks: &[(Header, Mark)]) -> Result<Decision, Damage> {
     let headers = headers.iter().map(|header| (header.place, header.clone())).collect();
     let mut scan = Scan { headers, ..Scan::default() };
-    for (header, mark) in marks {
-        scan.headers.push((header.place, header.clone()));
-        scan.marks.insert(header.seq, mark.clone());
-    }
-    let recovered = recover(&superblock(), None, &[scan, Scan::default()])?;
+    scan.headers.extend(marks.iter().map(|(header, _)| (header.place, header.clone())));
+    let marks = marks.iter().map(|(header, mark)| (header.seq, mark.clone())).collect();
+    let recovered = recover(&superblock(), marks, &[scan, Scan::default()])?;
     let numbers = |entries: &[Entry]| entries.iter().map(|entry| entry.seq - FLOOR).collect();
     let Recovered { listed, unlisted, unpromised, from } = recovered;
     Ok((numbers(&listed), numbers(&unlisted), numbers(&unpromised), from - FLOOR))
