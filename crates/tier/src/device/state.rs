@@ -1,7 +1,8 @@
 //! What memory knows of the two logs, under one lock.
 //!
 //! Invariants:
-//! 1. `records` has every record whose place is taken, so a log's tail is where the first of its records begins.
+//! 1. `records` has every record whose place is taken, so a log's tail is where the first of its records begins. `of_sides` has their
+//!    sequences by their logs: there may be a million of the one between two of the other.
 //! 2. `pending` and `marking` are the records that no durable mark lists; `unmarked` are their sectors in each log.
 //! 3. `group` has the bare records that no header lists yet. Each of them is pending: a sync ends the group.
 
@@ -120,6 +121,7 @@ pub struct State {
     pub superblock: Superblock,
     pub rings: [Ring; 2],
     pub records: BTreeMap<u64, Held>,
+    of_sides: [BTreeSet<u64>; 2],
     /// So many of them that no more are written but for syncs.
     records_max: usize,
     pub overlay: Overlay,
@@ -174,6 +176,7 @@ impl State {
             superblock,
             rings,
             records: BTreeMap::new(),
+            of_sides: Default::default(),
             records_max,
             overlay: Overlay::default(),
             next_seq: 0,
@@ -297,6 +300,7 @@ impl State {
                 at = at.wrapping_add(extent.sectors as u32);
             }
         }
+        self.of_sides[held.side as usize].insert(seq);
         self.records.insert(seq, held);
     }
 
@@ -364,9 +368,8 @@ impl State {
 
     /// Where the first of a log's records from a sequence on begins; its head if there is none.
     pub fn first_position(&self, side: Side, seq: u64) -> u64 {
-        let of_side = |held: &&Held| held.side == side;
-        let first = self.records.range(seq..).map(|(_, held)| held).find(of_side);
-        first.map_or(self.rings[side as usize].head(), |held| held.position)
+        let first = self.of_sides[side as usize].range(seq..).next();
+        first.map_or(self.rings[side as usize].head(), |seq| self.records[seq].position)
     }
 
     /// The superblock that is to be stored with this floor: the next one, which names an index only while that is of something above.
@@ -390,6 +393,9 @@ impl State {
     pub fn free_below(&mut self, floor: u64) {
         let tails = SIDES.map(|side| self.first_position(side, floor));
         self.records = self.records.split_off(&floor);
+        for seqs in &mut self.of_sides {
+            *seqs = seqs.split_off(&floor);
+        }
         if floor >= self.indexed.next {
             self.indexed = Coverage { next: floor, positions: tails };
         }

@@ -21,6 +21,7 @@ use claystone_sim::{BufferModel, DriveModel, HddModel, SimDevice, SimRandom, Ssd
 use proptest::prelude::*;
 
 use super::guide::Guide;
+use super::state::Held;
 use super::*;
 use crate::error::{Damage, TierError};
 use crate::overlay::Place;
@@ -206,6 +207,29 @@ fn memory_has_so_many_records_at_most() {
             assert_eq!(content(&device, sector), Some(sector_pattern(newest, 1)), "sector {sector}");
         }
     }
+}
+
+#[test]
+fn where_a_log_begins_is_known_however_many_records_of_the_other_are_between() {
+    let pair = Pair::new(1, 3);
+    let device = pair.opened();
+    (0..20).for_each(|seed| write(&device, seed, seed));
+    let mut state = device.state();
+    for seq in state.records.keys().copied().chain([0, u64::MAX]) {
+        for side in SIDES {
+            let walked = state.records.range(seq..).find(|(_, held)| held.side == side);
+            let position = walked.map_or(state.rings[side as usize].head(), |(_, held)| held.position);
+            assert_eq!(state.first_position(side, seq), position);
+        }
+    }
+    // To walk over these each time would take minutes.
+    let held = state.records.values().find(|held| held.side == Side::Ssd).expect("it was written").clone();
+    let (first, last) = (state.next_seq, state.next_seq + 200_000);
+    (first..=last).for_each(|seq| state.hold(seq, Held { entries: Vec::new(), ..held.clone() }));
+    let head = state.rings[Side::Hdd as usize].head();
+    assert!((first..last).all(|seq| state.first_position(Side::Hdd, seq) == head));
+    state.free_below(last);
+    assert_eq!((state.records.len(), state.first_position(Side::Ssd, 0)), (1, held.position));
 }
 
 #[test]
