@@ -7,6 +7,7 @@ use bytes::Bytes;
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
 use claystone_env::timeout;
+use claystone_meta::DiskState;
 use claystone_volume::{Blocks, Durable, Settings, Volume, joined};
 
 use crate::world::{World, check, settings};
@@ -126,6 +127,33 @@ async fn with_a_lost_disk(mib: u64, seed: u64) -> (World, Volume, Vec<u8>) {
 async fn is_restored(world: &World) -> bool {
     let record = world.meta.volume("v").await.expect("its record");
     record.log.copies == 3 && !record.log.disks.contains_key(&DiskId(0))
+}
+
+/// A disk that is to take no more is left by the log once others have it: what it has of it goes with the rest.
+#[tokio::test]
+async fn what_a_disk_has_of_a_log_that_left_it_is_deleted() {
+    let world = World::with(4, Settings { segment_bytes: 5 * MIB, ..settings() }, 4).await;
+    let volume = world.create("v", 12 * MIB, "replica:3").await;
+    let mut model = vec![0; 12 << 20];
+    fill(&volume, &mut model, 1).await;
+    volume.flush().await.expect("flushed");
+    let left = volume.status().log_disks[0];
+    world.stores.update(left, |member| member.record.state = DiskState::Draining);
+    let is_left = async || {
+        volume.merge_once(0).await.expect("nothing is merged");
+        let log = world.meta.volume("v").await.expect("its record").log;
+        log.copies == 3 && !log.disks.contains_key(&left)
+    };
+    world.until("a copy of every segment elsewhere", is_left).await;
+    fill(&volume, &mut model, 2).await;
+    volume.merge_all().await.expect("merged");
+    let owner = volume.record().id;
+    let is_empty = async || {
+        volume.merge_once(0).await.expect("nothing is merged");
+        world.disks[left.0 as usize].segments().segments(owner).await.expect("listed").is_empty()
+    };
+    world.until("the end of what is over", is_empty).await;
+    check(&volume, &model, "merged").await;
 }
 
 #[tokio::test]
