@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, Protocol, Self, final
 
 __all__ = ["ClaystoneError", "Code", "Conversion", "Plan", "Read", "Unrecoverable", "__version__", "force_tier"]
@@ -73,31 +73,31 @@ class Code:
         """The instruction set that it runs with."""
     def info(self) -> dict[str, Any]:
         """The properties above, with overhead: bytes stored for each byte."""
-    def encode(self, data: Sequence[_Buffer]) -> list[bytearray]:
+    def encode(self, data: Iterable[_Buffer]) -> list[bytearray]:
         """The parity of one tile."""
-    def encode_into(self, data: Sequence[_Buffer], parity: Sequence[_Buffer]) -> None:
+    def encode_into(self, data: Iterable[_Buffer], parity: Iterable[_Buffer]) -> None:
         """As `encode`, into buffers of the caller."""
-    def encode_add(self, first: int, data: Sequence[_Buffer], parity: Sequence[_Buffer]) -> None:
+    def encode_add(self, first: int, data: Iterable[_Buffer], parity: Iterable[_Buffer]) -> None:
         """Adds the data chunks from `first` on to parity that began as zeros."""
     def plan(
         self,
         want: Iterable[int],
         *,
         lost: Iterable[int] = (),
-        costs: Sequence[int | None] | None = None,
+        costs: Iterable[int | None] | None = None,
         sub_bytes: int = 4096,
         granule: int = 1,
     ) -> Plan:
         """Plans to get the chunks in `want`. `costs` has one entry for each chunk, None where it cannot be read."""
-    def recover(self, plan: Plan, fetched: Sequence[_Buffer]) -> list[bytearray]:
+    def recover(self, plan: Plan, fetched: Iterable[_Buffer]) -> list[bytearray]:
         """Carries out a plan on one tile; `fetched` has one buffer for each of `plan.reads`."""
-    def recover_into(self, plan: Plan, fetched: Sequence[_Buffer], out: Sequence[_Buffer]) -> None:
+    def recover_into(self, plan: Plan, fetched: Iterable[_Buffer], out: Iterable[_Buffer]) -> None:
         """As `recover`, into buffers of the caller."""
     def update(self, chunk: int) -> list[int] | None:
         """Parity chunks that change with a data chunk; None if the tile must be encoded again."""
     def apply_delta(self, chunk: int, parity_chunk: int, delta: _Buffer, parity: _Buffer) -> None:
         """Brings parity up to date: `delta` is old bytes XOR new bytes of `chunk` at the same place."""
-    def locate(self, chunks: Sequence[_Buffer | None]) -> list[int]:
+    def locate(self, chunks: Iterable[_Buffer | None]) -> list[int]:
         """The chunks of one tile whose bytes are wrong though nobody said so; None stands for one that cannot be read.
 
         With r chunks to spare up to r / 2 wrong ones are found.
@@ -131,7 +131,7 @@ class Conversion:
     @property
     def combined(self) -> int:
         """Chunks that go into sums: each written chunk counts those that it is the sum of."""
-    def apply(self, fetched: Sequence[_Buffer]) -> list[bytearray]:
+    def apply(self, fetched: Iterable[_Buffer]) -> list[bytearray]:
         """The chunks to write, of those to read: whole tiles of the new code, all equally long."""
-    def apply_into(self, fetched: Sequence[_Buffer], written: Sequence[_Buffer]) -> None:
+    def apply_into(self, fetched: Iterable[_Buffer], written: Iterable[_Buffer]) -> None:
         """As `apply`, into buffers of the caller."""

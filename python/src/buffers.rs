@@ -13,6 +13,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
+use crate::arguments::Many;
 use crate::refused;
 
 /// Contiguous bytes that Python has.
@@ -69,8 +70,8 @@ impl Buffer {
 }
 
 /// The buffers of byte arrays that we made.
-pub fn of(arrays: &[Bound<'_, PyByteArray>]) -> PyResult<Vec<Buffer>> {
-    arrays.iter().map(|array| array.extract()).collect()
+pub fn of(arrays: &[Bound<'_, PyByteArray>]) -> PyResult<Many<Buffer>> {
+    arrays.iter().map(|array| array.extract()).collect::<PyResult<_>>().map(Many)
 }
 
 /// Calls `work` with the bytes to read and to write; other Python threads run meanwhile if it is much.

@@ -5,6 +5,7 @@
 //! 2. Bytes are read and written where Python has them.
 //! 3. `unsafe` is in `buffers` only.
 
+mod arguments;
 mod buffers;
 
 use claystone_code::{ChunkRead, ConversionGoal, StripeChunk, UpdatePlan};
@@ -14,6 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
 
+use crate::arguments::{Many, Number, plain};
 use crate::buffers::{Buffer, run};
 
 create_exception!(_claystone, ClaystoneError, PyValueError);
@@ -114,64 +116,66 @@ impl Code {
         Ok(info)
     }
 
-    fn encode<'py>(&self, py: Python<'py>, data: Vec<Buffer>) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
-        let tile = data.first().map_or(0, Buffer::length);
+    fn encode<'py>(&self, py: Python<'py>, data: Many<Buffer>) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
+        let tile = data.0.first().map_or(0, Buffer::length);
         let parity = zeros(py, self.parity().into(), tile)?;
         self.encode_into(py, data, buffers::of(&parity)?)?;
         Ok(parity)
     }
 
-    fn encode_into(&self, py: Python<'_>, data: Vec<Buffer>, parity: Vec<Buffer>) -> PyResult<()> {
-        run(py, &data, &parity, |data, parity| self.0.encode(data, parity))
+    fn encode_into(&self, py: Python<'_>, data: Many<Buffer>, parity: Many<Buffer>) -> PyResult<()> {
+        run(py, &data.0, &parity.0, |data, parity| self.0.encode(data, parity))
     }
 
-    fn encode_add(&self, py: Python<'_>, first: u16, data: Vec<Buffer>, parity: Vec<Buffer>) -> PyResult<()> {
-        run(py, &data, &parity, |data, parity| self.0.encode_add(first, data, parity))
+    fn encode_add(&self, py: Python<'_>, first: Number<u16>, data: Many<Buffer>, parity: Many<Buffer>) -> PyResult<()> {
+        run(py, &data.0, &parity.0, |data, parity| self.0.encode_add(first.0, data, parity))
     }
 
     #[pyo3(
-        signature = (want, *, lost = Vec::new(), costs = None, sub_bytes = 4096, granule = 1),
+        signature = (want, *, lost = Many(Vec::new()), costs = None, sub_bytes = Number(4096), granule = Number(1)),
         text_signature = "($self, want, *, lost=(), costs=None, sub_bytes=4096, granule=1)"
     )]
     fn plan(
         &self,
         py: Python<'_>,
-        want: Vec<u16>,
-        lost: Vec<u16>,
-        costs: Option<Vec<Option<u32>>>,
-        sub_bytes: u32,
-        granule: u32,
+        want: Many<Number<u16>>,
+        lost: Many<Number<u16>>,
+        costs: Option<Many<Option<Number<u32>>>>,
+        sub_bytes: Number<u32>,
+        granule: Number<u32>,
     ) -> PyResult<Plan> {
-        let mut costs = costs.unwrap_or_else(|| vec![Some(1); self.chunks().into()]);
-        for chunk in lost {
+        let given = costs.map(|costs| costs.0.into_iter().map(|cost| cost.map(|cost| cost.0)).collect());
+        let mut costs: Vec<Option<u32>> = given.unwrap_or_else(|| vec![Some(1); self.chunks().into()]);
+        let want = plain(want);
+        for chunk in plain(lost) {
             // One that the code has not is told when it is wanted; lost, it means nothing.
             let cost = costs.get_mut(usize::from(chunk));
             *cost.ok_or_else(|| ClaystoneError::new_err(format!("there is no chunk {chunk} to lose")))? = None;
         }
-        py.detach(|| self.0.plan_read(&want, &costs, sub_bytes, granule)).map(Plan).map_err(refused)
+        py.detach(|| self.0.plan_read(&want, &costs, sub_bytes.0, granule.0)).map(Plan).map_err(refused)
     }
 
     fn recover<'py>(
         &self,
         py: Python<'py>,
         plan: &Plan,
-        fetched: Vec<Buffer>,
+        fetched: Many<Buffer>,
     ) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
         // Every read has the same sub-chunk length, so the first one tells the tile's.
         let first = plan.0.data().reads.first().map_or(1, ChunkRead::sub_chunks_total).max(1);
-        let sub_bytes = fetched.first().map_or(0, Buffer::length) as u64 / first;
+        let sub_bytes = fetched.0.first().map_or(0, Buffer::length) as u64 / first;
         let tile = sub_bytes * u64::from(self.alpha());
         let out = zeros(py, plan.0.data().want.len(), tile as usize)?;
         self.recover_into(py, plan, fetched, buffers::of(&out)?)?;
         Ok(out)
     }
 
-    fn recover_into(&self, py: Python<'_>, plan: &Plan, fetched: Vec<Buffer>, out: Vec<Buffer>) -> PyResult<()> {
-        run(py, &fetched, &out, |fetched, out| self.0.recover(&plan.0, fetched, out))
+    fn recover_into(&self, py: Python<'_>, plan: &Plan, fetched: Many<Buffer>, out: Many<Buffer>) -> PyResult<()> {
+        run(py, &fetched.0, &out.0, |fetched, out| self.0.recover(&plan.0, fetched, out))
     }
 
-    fn update(&self, chunk: u16) -> PyResult<Option<Vec<u16>>> {
-        match self.0.plan_update(chunk).map_err(refused)? {
+    fn update(&self, chunk: Number<u16>) -> PyResult<Option<Vec<u16>>> {
+        match self.0.plan_update(chunk.0).map_err(refused)? {
             UpdatePlan::Delta(parities) => Ok(Some(parities.iter().map(|(parity, _)| parity.0).collect())),
             UpdatePlan::Reencode => Ok(None),
         }
@@ -180,17 +184,17 @@ impl Code {
     fn apply_delta(
         &self,
         py: Python<'_>,
-        chunk: u16,
-        parity_chunk: u16,
+        chunk: Number<u16>,
+        parity_chunk: Number<u16>,
         delta: Buffer,
         parity: Buffer,
     ) -> PyResult<()> {
-        run(py, &[delta], &[parity], |delta, parity| self.0.apply_delta(chunk, parity_chunk, delta[0], parity[0]))
+        run(py, &[delta], &[parity], |delta, parity| self.0.apply_delta(chunk.0, parity_chunk.0, delta[0], parity[0]))
     }
 
-    fn locate(&self, py: Python<'_>, chunks: Vec<Option<Buffer>>) -> PyResult<Vec<u16>> {
-        let there: Vec<bool> = chunks.iter().map(Option::is_some).collect();
-        let chunks: Vec<Buffer> = chunks.into_iter().flatten().collect();
+    fn locate(&self, py: Python<'_>, chunks: Many<Option<Buffer>>) -> PyResult<Vec<u16>> {
+        let there: Vec<bool> = chunks.0.iter().map(Option::is_some).collect();
+        let chunks: Vec<Buffer> = chunks.0.into_iter().flatten().collect();
         let mut wrong = Vec::new();
         run(py, &chunks, &[], |chunks, _| {
             let mut chunks = chunks.iter().copied();
@@ -249,15 +253,15 @@ impl Conversion {
         self.0.plan().bytes_combined(1)
     }
 
-    fn apply<'py>(&self, py: Python<'py>, fetched: Vec<Buffer>) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
-        let tile = fetched.first().map_or(0, Buffer::length);
+    fn apply<'py>(&self, py: Python<'py>, fetched: Many<Buffer>) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
+        let tile = fetched.0.first().map_or(0, Buffer::length);
         let written = zeros(py, self.0.plan().writes.len(), tile)?;
         self.apply_into(py, fetched, buffers::of(&written)?)?;
         Ok(written)
     }
 
-    fn apply_into(&self, py: Python<'_>, fetched: Vec<Buffer>, written: Vec<Buffer>) -> PyResult<()> {
-        run(py, &fetched, &written, |fetched, written| self.0.apply(fetched, written))
+    fn apply_into(&self, py: Python<'_>, fetched: Many<Buffer>, written: Many<Buffer>) -> PyResult<()> {
+        run(py, &fetched.0, &written.0, |fetched, written| self.0.apply(fetched, written))
     }
 }
 
@@ -282,9 +286,9 @@ impl Plan {
         self.0.data().alpha
     }
 
-    #[pyo3(signature = (sub_bytes, granule = 1))]
-    fn bytes_read(&self, sub_bytes: u32, granule: u32) -> PyResult<u64> {
-        self.0.bytes_read(sub_bytes, granule).map_err(refused)
+    #[pyo3(signature = (sub_bytes, granule = Number(1)), text_signature = "($self, sub_bytes, granule=1)")]
+    fn bytes_read(&self, sub_bytes: Number<u32>, granule: Number<u32>) -> PyResult<u64> {
+        self.0.bytes_read(sub_bytes.0, granule.0).map_err(refused)
     }
 }
 
@@ -300,7 +304,8 @@ impl Read {
         self.0.sub_chunks.iter().map(|range| (range.start, range.end)).collect()
     }
 
-    fn cut<'py>(&self, py: Python<'py>, tile: Buffer, sub_bytes: u32) -> PyResult<Bound<'py, PyByteArray>> {
+    fn cut<'py>(&self, py: Python<'py>, tile: Buffer, sub_bytes: Number<u32>) -> PyResult<Bound<'py, PyByteArray>> {
+        let Number(sub_bytes) = sub_bytes;
         let end = self.0.sub_chunks.last().map_or(0, |range| range.end) as usize * sub_bytes as usize;
         if tile.length() < end {
             let text = format!("the tile has {} bytes, the last range ends at {end}", tile.length());

@@ -234,6 +234,15 @@ def test_info_and_properties():
         (lambda: Code("rs:2+1").plan([0], costs=[1]), "1 costs were given, 3 are needed"),
         (lambda: Code("rs:2+1").plan([0], sub_bytes=0), "sub_bytes"),
         (lambda: Code("rs:2+1").plan([0], granule=0), "granule"),
+        (lambda: Code("rs:2+1").plan([1 << 16]), "65536 is not a number of 16 bits"),
+        (lambda: Code("rs:2+1").plan([-1]), "-1 is not a number of 16 bits"),
+        (lambda: Code("rs:2+1").plan([0], costs=[1 << 100, 1, None]), f"{1 << 100} is not a number of 32 bits"),
+        (lambda: Code("rs:2+1").plan([0], sub_bytes=1 << 32), "4294967296 is not a number of 32 bits"),
+        (lambda: Code("rs:2+1").plan([0]).bytes_read(1 << 32), "4294967296 is not"),
+        (lambda: Code("rs:2+1").plan([0], lost=[0]).reads[0].cut(b"1", 1 << 32), "4294967296 is not"),
+        (lambda: Code("rs:2+1").update(1 << 16), "65536 is not"),
+        (lambda: Code("rs:2+1").encode_add(1 << 16, [], []), "65536 is not"),
+        (lambda: Code("rs:2+1").apply_delta(0, -1, b"", bytearray()), "-1 is not"),
         (lambda: Code("rs:2+1").recover(Code("rs:3+1").plan([0]), [b""]), r"made by rs:3\+1"),
         (lambda: Code("rs:2+1").recover(Code("rs:2+1").plan([0], lost=[0]), [b"1"]), "1 fetched buffers"),
         (lambda: Code("rs:2+1").recover(Code("rs:2+1").plan([0], lost=[0]), [b"12", b"1"]), "has 1 bytes"),
@@ -253,6 +262,27 @@ def test_info_and_properties():
 def test_misuse_is_refused_with_the_numbers(call, says):
     with pytest.raises(ClaystoneError, match=says):
         call()
+
+
+def test_whatever_gives_one_after_the_other_is_a_list():
+    code = Code("rs:4+2")
+    data = [bytes([chunk]) * 8 for chunk in range(4)]
+    parity = code.encode(iter(data))
+    assert parity == code.encode(tuple(data))
+    chunks = data + parity
+    plan = code.plan((chunk for chunk in [0]), lost={0}, costs=iter([1, None, 1, 1, 1, 1]), sub_bytes=8)
+    fetched = (read.cut(chunks[read.chunk], 8) for read in plan.reads)
+    assert code.recover(plan, fetched) == [data[0]]
+    assert code.locate(iter(chunks)) == []
+    conversion = Conversion("rsm:2+2", "rsm:4+2")
+    old = [[bytes([stripe + chunk]) * 8 for chunk in range(2)] for stripe in range(2)]
+    old = [stripe + Code("rsm:2+2").encode(stripe) for stripe in old]
+    written = conversion.apply(old[stripe][chunk] for stripe, chunk in conversion.reads)
+    assert written == Code("rsm:4+2").encode(old[0][:2] + old[1][:2])
+    with pytest.raises(TypeError):
+        code.encode(4)
+    with pytest.raises(TypeError):
+        code.plan([0.5])
 
 
 def test_too_much_lost():
