@@ -91,7 +91,8 @@ pub trait ErasureCode: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`LocateError::NothingToCheck`] if no chunk can be spared, [`LocateError::TooManyWrong`] if more are wrong than
-    /// can be found and the bytes show it, [`LocateError::TooManySets`] if trial would take too long.
+    /// can be found and the bytes show it, [`LocateError::TooManySets`] if trial would take too long,
+    /// [`LocateError::TooLong`] if a sub-chunk has 4 GiB.
     ///
     /// # Panics
     /// If a count or a length is not as said.

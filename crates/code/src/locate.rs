@@ -48,6 +48,14 @@ pub enum LocateError {
         /// Chunks of the sets that were not tried.
         count: u16,
     },
+    /// The chunks are longer than can be read by a plan.
+    #[error("{spec}: sub-chunks of {sub_bytes} bytes are too long to be searched, the limit is {limit}", limit = u32::MAX)]
+    TooLong {
+        /// The code.
+        spec: CodeSpec,
+        /// Bytes of a sub-chunk.
+        sub_bytes: u64,
+    },
 }
 
 /// The most sets of chunks of one size that are tried.
@@ -173,12 +181,15 @@ pub(crate) fn by_column<C: ErasureCode + ?Sized>(
     let most = room / 2;
     let (alpha, sub_bytes) = (shape.alpha as usize, bytes / shape.alpha as usize);
     assert!(bytes == alpha * sub_bytes, "{bytes} bytes do not divide into {alpha} sub-chunks");
+    let Ok(sub_bytes_32) = u32::try_from(sub_bytes) else {
+        return Err(LocateError::TooLong { spec, sub_bytes: sub_bytes as u64 });
+    };
 
-    let mut known: Vec<Option<Vec<u8>>> = chunks.iter().map(|chunk| chunk.map(<[u8]>::to_vec)).collect();
+    let mut known = chunks.to_vec();
     let mut wrong: Vec<u16> = Vec::new();
-    while let Some(place) = disagreement(code, &known, sub_bytes) {
-        let column = |chunk: &Option<Vec<u8>>| -> Option<Vec<u8>> {
-            chunk.as_ref().map(|bytes| bytes.iter().skip(place).step_by(sub_bytes).copied().collect())
+    while let Some(place) = disagreement(code, &known, sub_bytes_32) {
+        let column = |chunk: &Option<&[u8]>| -> Option<Vec<u8>> {
+            chunk.map(|bytes| bytes.iter().skip(place).step_by(sub_bytes).copied().collect())
         };
         let column: Vec<Option<Vec<u8>>> = known.iter().map(column).collect();
         let found = find(&column, most - wrong.len())?.ok_or_else(|| too_many(spec, available, most))?;
@@ -192,33 +203,32 @@ pub(crate) fn by_column<C: ErasureCode + ?Sized>(
 }
 
 /// The first byte within the sub-chunks at which the chunks that are known belong to no codeword.
-fn disagreement<C: ErasureCode + ?Sized>(code: &C, known: &[Option<Vec<u8>>], sub_bytes: usize) -> Option<usize> {
+fn disagreement<C: ErasureCode + ?Sized>(code: &C, known: &[Option<&[u8]>], sub_bytes: u32) -> Option<usize> {
     let shape = code.shape();
-    let bytes = shape.alpha as usize * sub_bytes;
+    let bytes = shape.alpha as usize * sub_bytes as usize;
     let lost = |z: &ChunkIndex| known[z.at()].is_none();
-    let costs: Vec<Option<u32>> = known.iter().map(|chunk| chunk.as_ref().map(|_| 1)).collect();
-    let sub_bytes_32 = u32::try_from(sub_bytes).expect("a sub-chunk is shorter than 4 GiB");
-    let costs = ReadCosts { chunks: &costs, sub_bytes: sub_bytes_32, granule: 1 };
+    let costs: Vec<Option<u32>> = known.iter().map(|chunk| chunk.map(|_| 1)).collect();
+    let costs = ReadCosts { chunks: &costs, sub_bytes, granule: 1 };
     let want: Vec<ChunkIndex> = (0..shape.data).map(ChunkIndex).filter(lost).collect();
     let plan = code.plan_read(&want, &costs).expect("fewer are taken as lost than the code tolerates");
-    let whole = |z: ChunkIndex| known[z.at()].as_deref().expect("a plan reads what is there");
-    let fetched: Vec<Vec<u8>> = plan.reads.iter().map(|read| read.cut(whole(read.chunk), sub_bytes_32)).collect();
+    let whole = |z: ChunkIndex| known[z.at()].expect("a plan reads what is there");
+    let fetched: Vec<Vec<u8>> = plan.reads.iter().map(|read| read.cut(whole(read.chunk), sub_bytes)).collect();
     let fetched: Vec<&[u8]> = fetched.iter().map(Vec::as_slice).collect();
     let mut made = vec![vec![0; bytes]; want.len()];
     code.recover(&plan, &fetched, &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
 
     let mut made = made.iter();
     let data = known[..shape.data.into()].iter().map(|chunk| match chunk {
-        Some(bytes) => &bytes[..],
+        Some(bytes) => *bytes,
         None => made.next().expect("one for each lost data chunk"),
     });
     let data: Vec<&[u8]> = data.collect();
     let mut parity = vec![vec![0; bytes]; shape.parity.into()];
     code.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
     let checked = parity.iter().zip(&known[shape.data.into()..]);
-    let differing = |(made, known): (&Vec<u8>, &Option<Vec<u8>>)| {
-        let known = known.as_ref()?;
-        made.iter().zip(known).enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at % sub_bytes).min()
+    let differing = |(made, known): (&Vec<u8>, &Option<&[u8]>)| {
+        let differs = made.iter().zip((*known)?).enumerate().filter(|(_, (a, b))| a != b);
+        differs.map(|(at, _)| at % sub_bytes as usize).min()
     };
     checked.filter_map(differing).min()
 }
@@ -229,7 +239,7 @@ fn find_set<C: ErasureCode + ?Sized>(code: &C, column: &[Option<Vec<u8>>], count
     let mut picked: Vec<usize> = (0..count).collect();
     loop {
         let set: Vec<u16> = picked.iter().map(|at| candidates[*at]).collect();
-        let mut rest = column.to_vec();
+        let mut rest: Vec<Option<&[u8]>> = column.iter().map(Option::as_deref).collect();
         for z in &set {
             rest[usize::from(*z)] = None;
         }
@@ -308,6 +318,18 @@ mod tests {
     /// Chunks as `locate` wants them, without those in `missing`.
     fn given<'a>(chunks: &'a [Vec<u8>], missing: &[u16]) -> Vec<Option<&'a [u8]>> {
         (0..).zip(chunks).map(|(z, chunk)| (!missing.contains(&z)).then_some(&chunk[..])).collect()
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    #[cfg_attr(miri, ignore = "it has 4 GiB")]
+    fn chunks_that_are_too_long_for_a_plan_are_refused() {
+        let code = build("replica:3");
+        let sub_bytes = 1_u64 << 32;
+        // Nobody reads or writes it, so it takes no memory.
+        let chunk = vec![0; sub_bytes as usize];
+        let found = code.locate(&[Some(&chunk[..]); 3]);
+        assert_eq!(found, Err(LocateError::TooLong { spec: code.spec(), sub_bytes }));
     }
 
     #[test]
