@@ -9,7 +9,10 @@
 use std::ops::Range;
 
 use super::{grid::Grid, stages::Search};
-use crate::{ChunkIndex, ChunkRead, CodeSpec, Method, ReadCosts, ReadPlan, Unrecoverable, code::cheapest};
+use crate::{
+    ChunkIndex, ChunkRead, CodeSpec, Method, ReadCosts, ReadPlan, Unrecoverable,
+    code::{cheapest, copies},
+};
 
 /// See [`crate::ErasureCode::plan_read`]; `want` and `costs` are checked.
 pub(super) fn plan_read(
@@ -23,9 +26,7 @@ pub(super) fn plan_read(
     kept.sort_unstable();
     let plan = |reads, method| ReadPlan { want: want.to_vec(), reads, method, alpha: grid.alpha };
     if lost.is_empty() {
-        let from = want.iter().map(|chunk| kept.binary_search(chunk).expect("every wanted chunk is read"));
-        let from = from.map(|at| u16::try_from(at).expect("at most 256 chunks")).collect();
-        return Ok(plan(whole(grid, &kept), Method::Copy { from }));
+        return Ok(plan(whole(grid, &kept), copies(want, &kept)));
     }
 
     let needed = usize::from(grid.data);

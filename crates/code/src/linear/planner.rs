@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::{Generator, Span};
-use crate::{ChunkIndex, ChunkRead, CodeSpec, Matrix, Method, ReadCosts, ReadPlan, Unrecoverable};
+use crate::{ChunkIndex, ChunkRead, CodeSpec, Matrix, Method, ReadCosts, ReadPlan, Unrecoverable, code::copies};
 
 /// Plans a read of `want`; see [`crate::ErasureCode::plan_read`].
 pub(super) fn plan_read(
@@ -47,13 +47,11 @@ pub(super) fn plan_read(
             chunks: code.chunks(),
         });
     };
-    let place = |chunk: &ChunkIndex| reads.binary_search(chunk);
     let method = if lost.is_empty() {
-        let from = want.iter().map(|chunk| place(chunk).expect("every wanted chunk is read"));
-        Method::Copy { from: from.map(|at| u16::try_from(at).expect("at most 256 chunks")).collect() }
+        copies(want, &reads)
     } else {
         let mut solved = solved.into_iter();
-        let row_of = |chunk: &ChunkIndex| match place(chunk) {
+        let row_of = |chunk: &ChunkIndex| match reads.binary_search(chunk) {
             Ok(at) => (0..reads.len()).map(|i| u8::from(i == at)).collect(),
             Err(_) => solved.next().expect("one row for each lost chunk, in the order wanted"),
         };
