@@ -21,7 +21,6 @@ use crate::layout::{Layout, ROW_BYTES_MAX};
 use crate::manifest::{FILE_BYTES_MAX, Manifest, NAME_BYTES_MAX, ParcelId, check_spec, is_name};
 use crate::name::{chunk_file, manifest_file};
 use crate::parts::{Parts, lock, write_manifest};
-use crate::sector::SECTOR_BYTES;
 
 /// A parcel that is being written: the file's bytes are put in from its start to its end.
 pub struct Encoder {
@@ -130,7 +129,7 @@ impl Encoder {
         let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
         self.code.encode(&data, &mut parity);
         for (file, tile) in self.parts.files().zip(&mut self.tiles) {
-            let written = file.write(row.chunk_at / SECTOR_BYTES as u64, tile);
+            let written = file.write(row.first_sector(), tile);
             written.map_err(Error::io(file.path(), "writing"))?;
             tile.clear();
         }

@@ -156,16 +156,6 @@ pub enum Error {
         /// The other file.
         other: String,
     },
-    /// A head names a chunk that the code has not.
-    #[error("{path} is chunk {index} of a code with {chunks} chunks")]
-    NoSuchChunk {
-        /// The file.
-        path: String,
-        /// The index.
-        index: u16,
-        /// Chunks of the code.
-        chunks: u16,
-    },
     /// Too much is lost.
     #[error(
         "too much is lost at byte {file_byte} of the file: {spec} needs {needed} of {chunks} chunks, {available} are good \

@@ -43,6 +43,13 @@ pub struct Row {
     pub tile_bytes: usize,
 }
 
+impl Row {
+    /// The sector of each chunk with which its tile begins.
+    pub fn first_sector(&self) -> u64 {
+        self.chunk_at / SECTOR
+    }
+}
+
 /// What can be lost and recovered apart from the rest of its row: the same bytes of every sub-chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {

@@ -56,7 +56,7 @@ impl RowBuffer {
         for chunk in chunks {
             let Some(file) = parcel.files.get(&chunk) else { continue };
             let mut tile = vec![0; self.row.tile_bytes];
-            let first = self.row.chunk_at / SECTOR;
+            let first = self.row.first_sector();
             let wrong = file.read(first..first + (self.row.tile_bytes as u64).div_ceil(SECTOR), &mut tile);
             for sector in wrong {
                 for slice in self.slices_of(sector) {
@@ -178,7 +178,7 @@ impl RowBuffer {
             }
         }
         let file = parcel.files.get(&read.chunk.0).expect("a plan reads only what can be read");
-        let first = self.row.chunk_at / SECTOR;
+        let first = self.row.first_sector();
         let mut tile = vec![0; self.row.tile_bytes];
         let mut is_good = true;
         for run in sectors {

@@ -111,8 +111,7 @@ impl Parcel {
             done.met_sectors += buffer.damaged[known..].iter().collect::<BTreeSet<_>>().len() as u64;
             for file in parts.files() {
                 let tile = buffer.tile(file.chunk);
-                done.lost_bytes +=
-                    file.write(sector_of(row.chunk_at), tile).map_err(Error::io(file.path(), "writing"))?;
+                done.lost_bytes += file.write(row.first_sector(), tile).map_err(Error::io(file.path(), "writing"))?;
             }
             for (chunk, sector) in &buffer.damaged[..known] {
                 let from = (sector * SECTOR_BYTES as u64 - row.chunk_at) as usize;
@@ -193,8 +192,4 @@ impl Parcel {
         }
         Ok(())
     }
-}
-
-fn sector_of(chunk_at: u64) -> u64 {
-    chunk_at / SECTOR_BYTES as u64
 }

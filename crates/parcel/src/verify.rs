@@ -15,7 +15,6 @@ use crate::find::Oddity;
 use crate::hashes::Hashes;
 use crate::parcel::{ManifestFile, Parcel};
 use crate::recovery::{Planner, RowBuffer};
-use crate::sector::SECTOR_BYTES;
 
 /// Ranges of damaged sectors that are told for each chunk file; all are counted.
 const RANGES_MAX: usize = 16;
@@ -151,7 +150,7 @@ impl Parcel {
             hashes = None;
             for file in self.files() {
                 let own = self.agreement.identity(file.chunk).layout.sectors();
-                let behind = row.chunk_at / SECTOR_BYTES as u64..own;
+                let behind = row.first_sector()..own;
                 if !behind.is_empty() {
                     sectors.entry(file.chunk).or_default().add(behind);
                 }
