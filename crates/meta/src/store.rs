@@ -60,6 +60,12 @@ pub enum MetaError {
         /// The key.
         key: String,
     },
+    /// The version is not as it was seen any more.
+    #[error("object {key:?} changed since it was looked up")]
+    ObjectChanged {
+        /// The key.
+        key: String,
+    },
     /// The stripe changed since the swap was planned.
     #[error("stripe {stripe} is not at revision {expected} any more")]
     StripeChanged {
@@ -549,14 +555,9 @@ pub trait ObjectRecords: Send + Sync {
     async fn put_object(&self, object: NewObject) -> Result<PutOutcome, MetaError>;
     /// Deletes.
     async fn delete_object(&self, delete: DeleteObject) -> Result<Deleted, MetaError>;
-    /// Replaces the attributes of one version (`NoSuchObject` if it is gone).
-    async fn set_attributes(
-        &self,
-        bucket: BucketId,
-        key: &str,
-        version: &VersionName,
-        attributes: Vec<u8>,
-    ) -> Result<(), MetaError>;
+    /// Replaces the attributes of a version that is as it was seen: `NoSuchObject` if it is gone, `ObjectChanged` if it has other
+    /// attributes since, or is another object, as a null version may be.
+    async fn set_attributes(&self, seen: &ObjectRecord, attributes: Vec<u8>) -> Result<(), MetaError>;
     /// Lists.
     async fn list_objects(&self, bucket: BucketId, query: &ListQuery) -> Result<ListPage<ObjectRecord>, MetaError>;
 }

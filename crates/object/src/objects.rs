@@ -370,12 +370,12 @@ impl Objects {
         Ok(self.meta.delete_object(delete).await?)
     }
 
-    /// Replaces the attributes of one version.
+    /// Replaces the attributes of a version that is as it was seen.
     ///
     /// # Errors
-    /// `Meta(NoSuchObject)`.
-    pub async fn set_attributes(&self, record: &ObjectRecord, attributes: &Attributes) -> Result<(), ObjectError> {
-        Ok(self.meta.set_attributes(record.bucket, &record.key, &record.version, attributes.encode()).await?)
+    /// `Meta(NoSuchObject | ObjectChanged)`.
+    pub async fn set_attributes(&self, seen: &ObjectRecord, attributes: &Attributes) -> Result<(), ObjectError> {
+        Ok(self.meta.set_attributes(seen, attributes.encode()).await?)
     }
 
     /// Lists objects or versions.

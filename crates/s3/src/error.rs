@@ -63,6 +63,9 @@ pub(crate) fn from_meta(error: MetaError) -> S3Error {
             s3_error!(BucketNotEmpty, "The bucket has objects, versions or uploads: delete them first")
         }
         MetaError::NoSuchObject { .. } => s3_error!(NoSuchKey, "The specified key does not exist"),
+        MetaError::ObjectChanged { .. } => {
+            s3_error!(OperationAborted, "Others are changing this object too often. Please try again.")
+        }
         MetaError::NoSuchUpload { .. } => s3_error!(
             NoSuchUpload,
             "The specified upload does not exist: it was completed or aborted, or its id is wrong"

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use claystone_env::{Env, WallTime};
-use claystone_meta::{BucketRecord, Precondition, VersionName, VersionRef, Versioning};
-use claystone_object::{Object, Objects};
+use claystone_meta::{BucketRecord, MetaError, Precondition, VersionName, VersionRef, Versioning};
+use claystone_object::{Attributes, Object, ObjectError, Objects};
 use http::HeaderMap;
 use s3s::dto::Timestamp;
 use s3s::{S3Error, S3Request, S3Result, TrailingHeaders, s3_error};
@@ -206,6 +206,30 @@ impl Gateway {
                 };
                 self.allow(&lister, LIST_BUCKET, &found.bucket, Target::Bucket)?;
                 Err(absent(version, missing.as_ref(), &found.bucket))
+            }
+        }
+    }
+
+    /// Changes the attributes of an object on which the caller may do something. They are set on what was looked at: where
+    /// somebody else was faster, all is done again with what is there then.
+    pub(crate) async fn change(
+        &self,
+        call: &Call,
+        (bucket, key): (&str, &str),
+        version: Option<&str>,
+        action: Action,
+        change: impl Fn(&BucketRecord, &mut Attributes) -> S3Result<()>,
+    ) -> S3Result<(BucketRecord, Object)> {
+        let version = version_ref(version)?;
+        let mut tries_left = CHANGE_TRIES_MAX;
+        loop {
+            let (bucket, object) = self.object(call, bucket, key, &version, action).await?;
+            let mut attributes = object.attributes.clone();
+            change(&bucket, &mut attributes)?;
+            tries_left -= 1;
+            match self.objects.set_attributes(&object.record, &attributes).await {
+                Err(ObjectError::Meta(MetaError::ObjectChanged { .. })) if tries_left > 0 => {}
+                result => return result.map(|()| (bucket, object)).map_err(from_object),
             }
         }
     }
@@ -411,3 +435,6 @@ pub(crate) fn trace(extensions: &http::Extensions) -> Arc<Trace> {
     let found = extensions.get::<Arc<Trace>>().cloned();
     found.unwrap_or_else(|| Arc::new(Trace::new(String::new(), None)))
 }
+
+/// How often attributes are set before others are found to be faster for good.
+const CHANGE_TRIES_MAX: u32 = 16;

@@ -18,7 +18,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 
 use crate::documents;
-use crate::error::{from_object, other};
+use crate::error::other;
 use crate::gateway::{self, Call, Gateway, Target, denied, version_ref};
 
 /// Until when a version must stay.
@@ -180,34 +180,32 @@ impl Gateway {
         request: S3Request<PutObjectRetentionInput>,
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref())?;
-        let (bucket, object) =
-            self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_RETENTION).await?;
-        check_enabled(&bucket)?;
-        let now = self.env.clock.wall();
-        let wanted = wanted_retention(input.retention, now)?;
-        if let Some(current) = retention(&object.attributes).filter(|current| current.until > now) {
-            let bypass = self.bypasses(&call, input.bypass_governance_retention, &bucket, &input.key);
-            let loosens = match &wanted {
-                None => true,
-                Some(wanted) => {
-                    wanted.until < current.until
-                        || (current.mode == COMPLIANCE && wanted.mode != COMPLIANCE)
-                        || (current.mode == GOVERNANCE && wanted.mode != GOVERNANCE)
+        let (place, version) = ((&*input.bucket, &*input.key), input.version_id.as_deref());
+        let set = |bucket: &BucketRecord, attributes: &mut Attributes| {
+            check_enabled(bucket)?;
+            let now = self.env.clock.wall();
+            let wanted = wanted_retention(input.retention.as_ref(), now)?;
+            if let Some(current) = retention(attributes).filter(|current| current.until > now) {
+                let bypass = self.bypasses(&call, input.bypass_governance_retention, bucket, &input.key);
+                let loosens = match &wanted {
+                    None => true,
+                    Some(wanted) => {
+                        wanted.until < current.until
+                            || (current.mode == COMPLIANCE && wanted.mode != COMPLIANCE)
+                            || (current.mode == GOVERNANCE && wanted.mode != GOVERNANCE)
+                    }
+                };
+                if loosens && (current.mode == COMPLIANCE || !bypass) {
+                    return Err(denied());
                 }
-            };
-            if loosens && (current.mode == COMPLIANCE || !bypass) {
-                return Err(denied());
             }
-        }
-        let mut attributes = object.attributes.clone();
-        match &wanted {
-            Some(retention) => set_retention(&mut attributes, retention),
-            None => {
-                attributes.documents.remove(RETENTION);
+            match &wanted {
+                Some(retention) => set_retention(attributes, retention),
+                None => drop(attributes.documents.remove(RETENTION)),
             }
-        }
-        self.objects.set_attributes(&object.record, &attributes).await.map_err(from_object)?;
+            Ok(())
+        };
+        self.change(&call, place, version, gateway::PUT_OBJECT_RETENTION, set).await?;
         Ok(S3Response::new(PutObjectRetentionOutput::default()))
     }
 
@@ -233,16 +231,16 @@ impl Gateway {
         request: S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref())?;
-        let (bucket, object) =
-            self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_LEGAL_HOLD).await?;
-        check_enabled(&bucket)?;
+        let (place, version) = ((&*input.bucket, &*input.key), input.version_id.as_deref());
         let status = input.legal_hold.and_then(|hold| hold.status).map(|status| status.as_str().to_owned());
-        let status = status.ok_or_else(|| s3_error!(MalformedXML, "A legal hold needs a status"))?;
-        check_hold(&status)?;
-        let mut attributes = object.attributes.clone();
-        attributes.documents.insert(LEGAL_HOLD.to_owned(), status);
-        self.objects.set_attributes(&object.record, &attributes).await.map_err(from_object)?;
+        let set = |bucket: &BucketRecord, attributes: &mut Attributes| {
+            check_enabled(bucket)?;
+            let status = status.clone().ok_or_else(|| s3_error!(MalformedXML, "A legal hold needs a status"))?;
+            check_hold(&status)?;
+            attributes.documents.insert(LEGAL_HOLD.to_owned(), status);
+            Ok(())
+        };
+        self.change(&call, place, version, gateway::PUT_OBJECT_LEGAL_HOLD, set).await?;
         Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
     }
 
@@ -261,13 +259,13 @@ impl Gateway {
     }
 }
 
-fn wanted_retention(wanted: Option<ObjectLockRetention>, now: WallTime) -> S3Result<Option<Retention>> {
+fn wanted_retention(wanted: Option<&ObjectLockRetention>, now: WallTime) -> S3Result<Option<Retention>> {
     let Some(wanted) = wanted else { return Ok(None) };
-    match (wanted.mode, wanted.retain_until_date) {
+    match (&wanted.mode, &wanted.retain_until_date) {
         (None, None) => Ok(None),
         (Some(mode), Some(until)) => {
             check_mode(mode.as_str())?;
-            let until = wall(&until);
+            let until = wall(until);
             if until <= now {
                 return Err(s3_error!(InvalidArgument, "The retain until date must be in the future!"));
             }

@@ -1,5 +1,7 @@
 //! What is kept beside an object's bytes: its tags and its access control list.
 
+use claystone_meta::BucketRecord;
+use claystone_object::Attributes;
 use s3s::dto::{
     DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectAclInput, GetObjectAclOutput, GetObjectTaggingInput,
     GetObjectTaggingOutput, PutObjectAclInput, PutObjectAclOutput, PutObjectTaggingInput, PutObjectTaggingOutput,
@@ -8,7 +10,6 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use crate::acl::Acl;
 use crate::documents::{self, Ownership};
-use crate::error::from_object;
 use crate::gateway::{self, Gateway, check_unlisted, denied, version_ref};
 use crate::tags;
 
@@ -32,12 +33,12 @@ impl Gateway {
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref())?;
-        let (bucket, object) =
-            self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_TAGGING).await?;
-        let mut attributes = object.attributes.clone();
-        attributes.tags = tags::of_set(input.tagging.tag_set, tags::OBJECT_TAGS_MAX)?;
-        self.objects.set_attributes(&object.record, &attributes).await.map_err(from_object)?;
+        let (place, version) = ((&*input.bucket, &*input.key), input.version_id.as_deref());
+        let set = |_: &BucketRecord, attributes: &mut Attributes| {
+            attributes.tags = tags::of_set(input.tagging.tag_set.clone(), tags::OBJECT_TAGS_MAX)?;
+            Ok(())
+        };
+        let (bucket, object) = self.change(&call, place, version, gateway::PUT_OBJECT_TAGGING, set).await?;
         let version_id = documents::versioning(&bucket).map(|_| object.record.version.0);
         Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
     }
@@ -47,12 +48,12 @@ impl Gateway {
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref())?;
-        let (bucket, object) =
-            self.object(&call, &input.bucket, &input.key, &version, gateway::DELETE_OBJECT_TAGGING).await?;
-        let mut attributes = object.attributes.clone();
-        attributes.tags.clear();
-        self.objects.set_attributes(&object.record, &attributes).await.map_err(from_object)?;
+        let (place, version) = ((&*input.bucket, &*input.key), input.version_id.as_deref());
+        let clear = |_: &BucketRecord, attributes: &mut Attributes| {
+            attributes.tags.clear();
+            Ok(())
+        };
+        let (bucket, object) = self.change(&call, place, version, gateway::DELETE_OBJECT_TAGGING, clear).await?;
         let version_id = documents::versioning(&bucket).map(|_| object.record.version.0);
         Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
     }
@@ -77,21 +78,22 @@ impl Gateway {
         request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         let (input, call) = self.open(request);
-        let version = version_ref(input.version_id.as_deref())?;
-        let (bucket, object) = self.object(&call, &input.bucket, &input.key, &version, gateway::PUT_OBJECT_ACL).await?;
         let mut asked = call.asked_acl();
         asked.document = input.access_control_policy;
-        if documents::ownership(&bucket) == Ownership::BucketOwnerEnforced {
-            check_unlisted(&asked)?;
-        }
-        let owner = Acl::of_object(&object.attributes, &bucket).owner;
-        let acl = asked.resolve(&owner, &bucket.owner, &*self.keys)?;
-        if acl.is_public() && documents::public_access(&bucket).block_public_acls {
-            return Err(denied());
-        }
-        let mut attributes = object.attributes.clone();
-        acl.keep(&mut attributes, &bucket);
-        self.objects.set_attributes(&object.record, &attributes).await.map_err(from_object)?;
+        let (place, version) = ((&*input.bucket, &*input.key), input.version_id.as_deref());
+        let set = |bucket: &BucketRecord, attributes: &mut Attributes| {
+            if documents::ownership(bucket) == Ownership::BucketOwnerEnforced {
+                check_unlisted(&asked)?;
+            }
+            let owner = Acl::of_object(attributes, bucket).owner;
+            let acl = asked.resolve(&owner, &bucket.owner, &*self.keys)?;
+            if acl.is_public() && documents::public_access(bucket).block_public_acls {
+                return Err(denied());
+            }
+            acl.keep(attributes, bucket);
+            Ok(())
+        };
+        self.change(&call, place, version, gateway::PUT_OBJECT_ACL, set).await?;
         Ok(S3Response::new(PutObjectAclOutput::default()))
     }
 }

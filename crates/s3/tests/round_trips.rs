@@ -409,3 +409,29 @@ async fn a_copy_happens_on_the_conditions_of_its_source() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_set_at_once_is_all_set_and_on_what_was_looked_at() {
+    let server = Server::start().await;
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    for _ in 0..30 {
+        server.put("/bkt/k", &[("content-type", "text/plain")], b"old").await;
+        let list = [("x-amz-acl", "public-read")];
+        let (tagged, listed) =
+            futures::join!(server.put("/bkt/k?tagging", &[], tags.as_bytes()), server.put("/bkt/k?acl", &list, b""));
+        assert_eq!((tagged.status(), listed.status()), (StatusCode::OK, StatusCode::OK));
+        assert_eq!(server.get("/bkt/k").await.headers()["x-amz-tagging-count"], "1");
+        assert!(text(&server.get("/bkt/k?acl").await).contains("AllUsers"));
+
+        let (written, tagged) = futures::join!(
+            server.put("/bkt/k", &[("content-type", "text/html")], b"new"),
+            server.put("/bkt/k?tagging", &[], tags.as_bytes())
+        );
+        assert_eq!((written.status(), tagged.status()), (StatusCode::OK, StatusCode::OK));
+        let got = server.get("/bkt/k").await;
+        assert_eq!(
+            (&got.headers()["content-type"], &got.body()[..]),
+            (&"text/html".parse().expect("visible"), &b"new"[..])
+        );
+    }
+}

@@ -42,22 +42,27 @@ impl ObjectRecords for SqliteMeta {
         self.free(move |connection| remove(connection, &delete)).await
     }
 
-    async fn set_attributes(
-        &self,
-        bucket: BucketId,
-        key: &str,
-        version: &VersionName,
-        attributes: Vec<u8>,
-    ) -> Result<(), MetaError> {
-        let (key, version) = (key.to_owned(), version.clone());
+    async fn set_attributes(&self, seen: &ObjectRecord, attributes: Vec<u8>) -> Result<(), MetaError> {
+        let seen = seen.clone();
         self.write(move |connection| {
-            let Some(row) = VersionRow::named(connection, bucket, &key, &version)? else {
-                return Err(MetaError::NoSuchObject { key: key.clone() }.into());
+            let Some(row) = VersionRow::named(connection, seen.bucket, &seen.key, &seen.version)? else {
+                return Err(MetaError::NoSuchObject { key: seen.key.clone() }.into());
             };
-            connection
-                .prepare_cached("UPDATE objects SET attributes = ?4 WHERE bucket = ?1 AND key = ?2 AND seq = ?3")?
-                .execute(params![bucket.0, key.as_bytes(), row.seq, attributes])?;
-            Ok(())
+            let set = connection
+                .prepare_cached(
+                    "UPDATE objects SET attributes = ?4 WHERE bucket = ?1 AND key = ?2 AND seq = ?3 \
+                     AND content IS ?5 AND created_ms = ?6 AND attributes = ?7",
+                )?
+                .execute(params![
+                    seen.bucket.0,
+                    seen.key.as_bytes(),
+                    row.seq,
+                    attributes,
+                    seen.content.map(|content| content.0),
+                    Int(seen.created.unix_ms),
+                    seen.attributes,
+                ])?;
+            if set == 0 { Err(MetaError::ObjectChanged { key: seen.key.clone() }.into()) } else { Ok(()) }
         })
         .await
     }

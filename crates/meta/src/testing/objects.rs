@@ -6,8 +6,8 @@ use super::{
     add_disks, at, bucket, current, delete, empty_object, ids, named, new_object, put_versioned, refused, stripe,
 };
 use crate::{
-    Band, ContentId, DeleteObject, Held, Meta, MetaError, NewContent, NewObject, NewStripe, Precondition, StripeNames,
-    StripeRecord, VersionName, VersionRef, Versioning,
+    Band, ContentId, DeleteObject, Held, Meta, MetaError, NewContent, NewObject, NewStripe, ObjectRecord, Precondition,
+    StripeNames, StripeRecord, VersionName, VersionRef, Versioning,
 };
 
 pub(super) async fn puts_are_found_with_their_stripes_in_order(meta: &dyn Meta) -> Result<(), MetaError> {
@@ -321,19 +321,35 @@ pub(super) async fn preconditions_hold_or_nothing_happens(meta: &dyn Meta) -> Re
 
 pub(super) async fn attributes_change_in_one_version_only(meta: &dyn Meta) -> Result<(), MetaError> {
     let id = bucket(meta).await?;
+    add_disks(meta, 3).await?;
     meta.put_object(empty_object(id, "key")).await?;
     put_versioned(meta, id, "key", "v1").await?;
     put_versioned(meta, id, "key", "v2").await?;
-    let v1 = VersionName("v1".to_owned());
-    meta.set_attributes(id, "key", &v1, b"new".to_vec()).await?;
-    meta.set_attributes(id, "key", &VersionName::null(), b"nil".to_vec()).await?;
+    let seen = async |version: &str| {
+        let found = meta.object("photos", "key", &named(version)).await?;
+        Ok::<_, MetaError>(found.object.expect("three versions"))
+    };
+    let (v1, null) = (seen("v1").await?, seen("null").await?);
+    meta.set_attributes(&v1, b"new".to_vec()).await?;
+    meta.set_attributes(&null, b"nil".to_vec()).await?;
     for (version, expected) in [("v1", &b"new"[..]), ("v2", b"attributes"), ("null", b"nil")] {
-        let object = meta.object("photos", "key", &named(version)).await?.object;
-        assert_eq!(object.expect("three versions").attributes, expected, "{version}");
+        assert_eq!(seen(version).await?.attributes, expected, "{version}");
     }
-    for (key, version) in [("key", "v3"), ("other", "v1")] {
-        let version = VersionName(version.to_owned());
-        refused!(meta.set_attributes(id, key, &version, Vec::new()).await, MetaError::NoSuchObject { .. });
+    // Somebody else was faster: with other attributes, with another object of the same name, with a delete.
+    refused!(meta.set_attributes(&v1, Vec::new()).await, MetaError::ObjectChanged { key } if key == "key");
+    let null = seen("null").await?;
+    for content in [NewContent::Empty, NewContent::Stripes(vec![stripe(1, "replica:3", 4).into()])] {
+        let bytes = if matches!(content, NewContent::Empty) { 0 } else { 4 };
+        let object =
+            NewObject { content, bytes, created: at(77), attributes: b"nil".to_vec(), ..empty_object(id, "key") };
+        meta.put_object(object).await?;
+        refused!(meta.set_attributes(&null, Vec::new()).await, MetaError::ObjectChanged { .. });
+        assert_eq!(seen("null").await?.attributes, b"nil");
+    }
+    meta.delete_object(DeleteObject { version: named("v1"), ..delete(id, "key") }).await?;
+    let other = ObjectRecord { key: "other".to_owned(), ..seen("v2").await? };
+    for gone in [v1, other] {
+        refused!(meta.set_attributes(&gone, Vec::new()).await, MetaError::NoSuchObject { .. });
     }
     Ok(())
 }
