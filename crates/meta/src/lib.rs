@@ -27,7 +27,7 @@ pub use redundancy::{Mirroring, Redundancy, RedundancyError};
 pub use sqlite::{SqliteMeta, Workers};
 pub use store::{
     BucketRecords, Completed, Conversion, DeleteObject, Deleted, DiskRecords, DiskTally, Found, HeatRecords,
-    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewContent, NewObject, NewPart, NewStripe, ObjectRecords, Pack,
-    PackRecords, PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace, StripeRecords,
-    StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
+    KeyRecords, ListPage, ListQuery, Meta, MetaError, NewBucket, NewContent, NewObject, NewPart, NewStripe,
+    ObjectRecords, Pack, PackRecords, PackedPart, Precondition, PutOutcome, Recode, Repack, SnapshotRecords, SpanPlace,
+    StripeRecords, StripeTally, Swap, UploadRecords, VersionRef, Versioning, VolumeRecords,
 };

@@ -310,6 +310,23 @@ pub struct Repack {
     pub moves: Vec<(PackedPart, u64)>,
 }
 
+/// A bucket to be made; its fields are those of [`BucketRecord`].
+#[derive(Debug, Clone)]
+pub struct NewBucket {
+    /// Name.
+    pub name: String,
+    /// Account that makes it.
+    pub owner: String,
+    /// The code for new objects.
+    pub code: Option<CodeSpec>,
+    /// How redundancy follows heat.
+    pub policy: Option<HeatPolicy>,
+    /// Documents by name.
+    pub documents: BTreeMap<String, Vec<u8>>,
+    /// When.
+    pub created: WallTime,
+}
+
 /// An object to be written.
 #[derive(Debug, Clone)]
 pub struct NewObject {
@@ -515,22 +532,20 @@ pub struct StripeTally {
 /// Buckets.
 #[async_trait]
 pub trait BucketRecords: Send + Sync {
-    /// Makes a bucket.
+    /// Makes a bucket without a policy or documents.
     async fn create_bucket(
         &self,
         name: &str,
         owner: &str,
         code: Option<CodeSpec>,
         now: WallTime,
-    ) -> Result<BucketRecord, MetaError>;
-    /// Makes a bucket with a policy and no code.
-    async fn create_bucket_with_policy(
-        &self,
-        name: &str,
-        owner: &str,
-        policy: HeatPolicy,
-        now: WallTime,
-    ) -> Result<BucketRecord, MetaError>;
+    ) -> Result<BucketRecord, MetaError> {
+        let (name, owner) = (name.to_owned(), owner.to_owned());
+        let bucket = NewBucket { name, owner, code, policy: None, documents: BTreeMap::new(), created: now };
+        self.create_bucket_with(bucket).await
+    }
+    /// Makes a bucket with all that is said of it.
+    async fn create_bucket_with(&self, bucket: NewBucket) -> Result<BucketRecord, MetaError>;
     /// One bucket, or `NoSuchBucket`.
     async fn bucket(&self, name: &str) -> Result<BucketRecord, MetaError>;
     /// All buckets in the order of their names.

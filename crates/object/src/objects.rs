@@ -9,7 +9,8 @@ use claystone_code::CodeSpec;
 use claystone_env::{Env, WallTime};
 use claystone_meta::{
     BucketId, BucketRecord, DeleteObject, Deleted, DiskState, HeatPolicy, Held, ListPage, ListQuery, Meta, MetaError,
-    NewContent, NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef, Versioning,
+    NewBucket, NewContent, NewObject, ObjectRecord, Precondition, Span, StripeRecord, VersionName, VersionRef,
+    Versioning,
 };
 use claystone_stripe::{Claim, Layout, Stripes, Taken, sub_bytes_for};
 use futures::stream::BoxStream;
@@ -144,12 +145,28 @@ impl Objects {
         owner: &str,
         code: Option<CodeSpec>,
     ) -> Result<BucketRecord, ObjectError> {
+        self.create_bucket_with(name, owner, code, BTreeMap::new()).await
+    }
+
+    /// Makes a bucket that has these documents from the first.
+    ///
+    /// # Errors
+    /// As [`Objects::create_bucket`].
+    pub async fn create_bucket_with(
+        &self,
+        name: &str,
+        owner: &str,
+        code: Option<CodeSpec>,
+        documents: BTreeMap<String, Vec<u8>>,
+    ) -> Result<BucketRecord, ObjectError> {
         self.check_code(code)?;
         let policy = if code.is_some() { None } else { self.first_policy()? };
-        let now = self.env.clock.wall();
-        let Some(policy) = policy else { return Ok(self.meta.create_bucket(name, owner, code, now).await?) };
-        let bucket = self.meta.create_bucket_with_policy(name, owner, policy, now).await?;
-        self.stripes.rooms().found_new(bucket.id, &policy);
+        let (name, owner, created) = (name.to_owned(), owner.to_owned(), self.env.clock.wall());
+        let bucket = NewBucket { name, owner, code, policy, documents, created };
+        let bucket = self.meta.create_bucket_with(bucket).await?;
+        if let Some(policy) = policy {
+            self.stripes.rooms().found_new(bucket.id, &policy);
+        }
         Ok(bucket)
     }
 

@@ -51,15 +51,15 @@ impl Gateway {
                 }
             };
         let asked = call.asked_acl();
-        let mut documents: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+        let mut documents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let location = input.create_bucket_configuration.and_then(|config| config.location_constraint);
         if let Some(location) = &location {
-            documents.insert(documents::LOCATION, location.as_str().as_bytes().to_vec());
+            documents.insert(documents::LOCATION.to_owned(), location.as_str().as_bytes().to_vec());
         }
         let enforced = input.object_ownership.as_ref().map(ObjectOwnership::as_str)
             == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED);
         if let Some(ownership) = input.object_ownership {
-            documents.insert(documents::OWNERSHIP, ownership_document(ownership)?);
+            documents.insert(documents::OWNERSHIP.to_owned(), ownership_document(ownership)?);
         }
         if enforced && check_unlisted(&asked).is_err() {
             return Err(s3_error!(
@@ -69,31 +69,23 @@ impl Gateway {
         }
         let acl = asked.resolve(&account.id, &account.id, &*self.keys)?;
         if acl != Acl::private(&account.id) {
-            documents.insert(acl::DOCUMENT, acl.to_json().into_bytes());
+            documents.insert(acl::DOCUMENT.to_owned(), acl.to_json().into_bytes());
         }
         if input.object_lock_enabled_for_bucket == Some(true) {
             let config = ObjectLockConfiguration {
                 object_lock_enabled: Some(ObjectLockEnabled::from_static(ObjectLockEnabled::ENABLED)),
                 rule: None,
             };
-            documents.insert(documents::LOCK, documents::to_xml(&config)?);
-            documents.insert(documents::VERSIONING, b"Enabled".to_vec());
+            documents.insert(documents::LOCK.to_owned(), documents::to_xml(&config)?);
+            documents.insert(documents::VERSIONING.to_owned(), b"Enabled".to_vec());
         }
-        match self.objects.create_bucket(&input.bucket, &account.id, code).await {
-            Ok(_) => {}
+        match self.objects.create_bucket_with(&input.bucket, &account.id, code, documents.clone()).await {
+            Ok(_) => Ok(created(&input.bucket)),
             Err(ObjectError::Meta(MetaError::BucketExists { name, owner })) => {
-                return self.exists_already(&name, &owner, &account.id, code, &acl, &documents).await;
+                self.exists_already(&name, &owner, &account.id, code, &acl, &documents).await
             }
-            Err(error) => return Err(from_object(error)),
+            Err(error) => Err(from_object(error)),
         }
-        for (name, document) in documents {
-            if let Err(error) = self.objects.set_document(&input.bucket, name, Some(document)).await {
-                // Half a bucket is none: the client will ask again.
-                let _ = self.objects.delete_bucket(&input.bucket).await;
-                return Err(from_object(error));
-            }
-        }
-        Ok(created(&input.bucket))
     }
 
     /// Making one's own bucket again is no error, as long as it would be the same.
@@ -104,7 +96,7 @@ impl Gateway {
         account: &str,
         code: Option<CodeSpec>,
         acl: &Acl,
-        documents: &BTreeMap<&str, Vec<u8>>,
+        documents: &BTreeMap<String, Vec<u8>>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
         let taken = || s3_error!(BucketAlreadyExists, "The requested bucket name is not available");
         if owner != account {
@@ -115,7 +107,7 @@ impl Gateway {
             return Err(taken());
         }
         let has_other_code = code.is_some() && bucket.code != code;
-        if has_other_code || documents.iter().any(|(name, document)| bucket.documents.get(*name) != Some(document)) {
+        if has_other_code || documents.iter().any(|(name, document)| bucket.documents.get(name) != Some(document)) {
             return Err(s3_error!(
                 BucketAlreadyOwnedByYou,
                 "You own a bucket of this name, with other settings than you ask for now"

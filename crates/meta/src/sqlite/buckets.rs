@@ -4,37 +4,18 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use claystone_code::CodeSpec;
-use claystone_env::WallTime;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteMeta;
 use super::fault::Fault;
 use super::rows::{Int, parse_code, parse_policy, time};
 use super::uploads::abort_all;
-use crate::{BucketId, BucketRecord, BucketRecords, HeatPolicy, MetaError};
+use crate::{BucketId, BucketRecord, BucketRecords, HeatPolicy, MetaError, NewBucket};
 
 #[async_trait]
 impl BucketRecords for SqliteMeta {
-    async fn create_bucket(
-        &self,
-        name: &str,
-        owner: &str,
-        code: Option<CodeSpec>,
-        now: WallTime,
-    ) -> Result<BucketRecord, MetaError> {
-        let (name, owner) = (name.to_owned(), owner.to_owned());
-        self.write(move |connection| create(connection, &name, &owner, code, None, now)).await
-    }
-
-    async fn create_bucket_with_policy(
-        &self,
-        name: &str,
-        owner: &str,
-        policy: HeatPolicy,
-        now: WallTime,
-    ) -> Result<BucketRecord, MetaError> {
-        let (name, owner) = (name.to_owned(), owner.to_owned());
-        self.write(move |connection| create(connection, &name, &owner, None, Some(policy), now)).await
+    async fn create_bucket_with(&self, bucket: NewBucket) -> Result<BucketRecord, MetaError> {
+        self.write(move |connection| create(connection, &bucket)).await
     }
 
     async fn bucket(&self, name: &str) -> Result<BucketRecord, MetaError> {
@@ -115,32 +96,18 @@ impl BucketRecords for SqliteMeta {
     }
 }
 
-fn create(
-    connection: &Connection,
-    name: &str,
-    owner: &str,
-    code: Option<CodeSpec>,
-    policy: Option<HeatPolicy>,
-    now: WallTime,
-) -> Result<BucketRecord, Fault> {
-    if let Some(bucket) = find(connection, name)? {
-        return Err(MetaError::BucketExists { name: name.to_owned(), owner: bucket.owner }.into());
+fn create(connection: &Connection, bucket: &NewBucket) -> Result<BucketRecord, Fault> {
+    let NewBucket { name, owner, code, policy, documents, created } = bucket.clone();
+    if let Some(bucket) = find(connection, &name)? {
+        return Err(MetaError::BucketExists { name, owner: bucket.owner }.into());
     }
     let texts = (code.map(|code| code.to_string()), policy.map(|policy| policy.to_string()));
     connection
         .prepare_cached(
-            "INSERT INTO buckets (name, owner, created_ms, code, policy, documents) VALUES (?1, ?2, ?3, ?4, ?5, x'')",
+            "INSERT INTO buckets (name, owner, created_ms, code, policy, documents) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
-        .execute(params![name, owner, Int(now.unix_ms), texts.0, texts.1])?;
-    Ok(BucketRecord {
-        id: BucketId(connection.last_insert_rowid()),
-        name: name.to_owned(),
-        owner: owner.to_owned(),
-        created: now,
-        code,
-        policy,
-        documents: BTreeMap::new(),
-    })
+        .execute(params![name, owner, Int(created.unix_ms), texts.0, texts.1, pack(&documents)])?;
+    Ok(BucketRecord { id: BucketId(connection.last_insert_rowid()), name, owner, created, code, policy, documents })
 }
 
 /// A bucket from the columns `id, name, owner, created_ms, code, documents, policy`, which come first in the row.

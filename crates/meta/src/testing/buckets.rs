@@ -1,7 +1,7 @@
 //! Buckets.
 
 use super::{at, bucket, current, delete, empty_object, ids, new_object, refused, stripe};
-use crate::{HeatPolicy, Meta, MetaError, NewContent, PartRecord, UploadId, UploadRecord};
+use crate::{HeatPolicy, Meta, MetaError, NewBucket, NewContent, PartRecord, UploadId, UploadRecord};
 
 pub(super) async fn names_are_unique_and_ids_are_not_used_again(meta: &dyn Meta) -> Result<(), MetaError> {
     let zoo = meta.create_bucket("zoo", "ann", None, at(7)).await?;
@@ -55,13 +55,24 @@ pub(super) async fn documents_and_code_are_kept(meta: &dyn Meta) -> Result<(), M
         assert_eq!((bucket.code, bucket.policy), (code, left));
     }
     let policy = HeatPolicy::named("lrc").expect("a preset");
-    let made = meta.create_bucket_with_policy("zoo", "bob", policy, at(3)).await?;
+    let new = |name: &str| NewBucket {
+        name: name.to_owned(),
+        owner: "bob".to_owned(),
+        code: None,
+        policy: Some(policy),
+        documents: [("cors".to_owned(), b"\xff\0".to_vec()), ("tagging".to_owned(), Vec::new())].into(),
+        created: at(3),
+    };
+    let made = meta.create_bucket_with(new("zoo")).await?;
     assert_eq!((made.code, made.policy, made.created), (None, Some(policy), at(3)));
+    assert_eq!(made.documents, new("zoo").documents);
     assert_eq!(meta.bucket("zoo").await?, made);
+    let before = meta.bucket("photos").await?;
     refused!(
-        meta.create_bucket_with_policy("photos", "bob", policy, at(4)).await,
+        meta.create_bucket_with(new("photos")).await,
         MetaError::BucketExists { owner, .. } if owner == "ann"
     );
+    assert_eq!(meta.bucket("photos").await?, before);
     refused!(meta.set_policy("nowhere", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_document("nowhere", "cors", None).await, MetaError::NoSuchBucket { .. });
     refused!(meta.set_code("nowhere", None).await, MetaError::NoSuchBucket { .. });
