@@ -204,7 +204,7 @@ impl Device for TieredDevice {
         self.geometry().assert_holds(range);
         let mut state = self.state();
         state.check(|source| DeviceError::Write { range, source })?;
-        state.forget(range);
+        state.overlay.remove(range);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. No two pieces overlap; what was inserted last counts.
-//! 2. Whoever inserts or removes is told of all sectors that lost their place, by the record that they were of.
+//! 2. Whoever inserts or removes is told how many sectors lost their place.
 
 use std::collections::BTreeMap;
 
@@ -34,15 +34,6 @@ pub struct Piece {
     pub place: Option<Place>,
 }
 
-/// Sectors that lost their place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Removed {
-    /// Of which record.
-    pub seq: u64,
-    /// How many.
-    pub sectors: u64,
-}
-
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
@@ -63,20 +54,20 @@ impl Overlay {
     }
 
     /// These sectors are at these places now.
-    pub fn insert(&mut self, range: SectorRange, place: Place) -> Vec<Removed> {
+    pub fn insert(&mut self, range: SectorRange, place: Place) -> u64 {
         let removed = self.remove(range);
         self.put(range.first.0, range.sectors, place);
         removed
     }
 
     /// These sectors are at home now.
-    pub fn remove(&mut self, range: SectorRange) -> Vec<Removed> {
+    pub fn remove(&mut self, range: SectorRange) -> u64 {
         self.remove_where(range, |_| true)
     }
 
     /// Those of these sectors are at home now whose places are such.
-    pub fn remove_where(&mut self, range: SectorRange, is_such: impl Fn(Place) -> bool) -> Vec<Removed> {
-        let mut removed = Vec::new();
+    pub fn remove_where(&mut self, range: SectorRange, is_such: impl Fn(Place) -> bool) -> u64 {
+        let mut removed = 0;
         let (first, end) = (range.first.0, range.end().0);
         for (start, sectors, place) in self.touching(first, end) {
             if !is_such(place) {
@@ -84,7 +75,7 @@ impl Overlay {
             }
             self.take(start);
             let (cut_first, cut_end) = (start.max(first), (start + sectors).min(end));
-            removed.push(Removed { seq: place.seq, sectors: cut_end - cut_first });
+            removed += cut_end - cut_first;
             if start < cut_first {
                 self.put(start, cut_first - start, place);
             }
@@ -153,8 +144,8 @@ mod tests {
     #[test]
     fn a_newer_piece_splits_an_older_one() {
         let mut overlay = Overlay::default();
-        assert_eq!(overlay.insert(range(10, 10), place(1)), []);
-        assert_eq!(overlay.insert(range(13, 2), place(2)), [Removed { seq: 1, sectors: 2 }]);
+        assert_eq!(overlay.insert(range(10, 10), place(1)), 0);
+        assert_eq!(overlay.insert(range(13, 2), place(2)), 2);
         let found: Vec<_> = overlay.over(range(8, 14)).iter().map(|piece| (piece.range.first.0, piece.place)).collect();
         let at = |seq, at| Some(Place { at, ..place(seq) });
         assert_eq!(found, [(8, None), (10, at(1, 0)), (13, at(2, 0)), (15, at(1, 5)), (20, None)]);
@@ -192,9 +183,8 @@ mod tests {
                         overlay.insert(range(first, sectors), Place { seq, at: 0, lost })
                     }
                 };
-                let told: u64 = removed.iter().map(|removed| removed.sectors).sum();
                 let after = if act > 1 { 0 } else { of(&model, first, sectors) };
-                prop_assert_eq!(told, before - after);
+                prop_assert_eq!(removed, before - after);
                 prop_assert_eq!(overlay.sectors(), model.iter().flatten().count() as u64);
                 prop_assert_eq!(overlay.lost(), model.iter().flatten().filter(|place| place.lost).count() as u64);
                 for (sector, expected) in (0..).zip(&model) {

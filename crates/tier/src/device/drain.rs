@@ -255,8 +255,7 @@ impl TieredDevice {
         }
         let mut state = self.state();
         for range in brought {
-            let removed = state.overlay.remove_where(range, |place| place.seq < floor);
-            state.counts.drained_sectors += removed.iter().map(|removed| removed.sectors).sum::<u64>();
+            state.counts.drained_sectors += state.overlay.remove_where(range, |place| place.seq < floor);
         }
         Ok(lost)
     }

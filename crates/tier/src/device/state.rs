@@ -17,7 +17,7 @@ use super::guide::Guide;
 use super::info::{Opening, TierCounts};
 use super::line::Line;
 use crate::ages::Ages;
-use crate::overlay::{Overlay, Place, Removed};
+use crate::overlay::{Overlay, Place};
 use crate::record::{Entry, GROUP_BYTES_MAX, Kind, Member, fits_header_with};
 use crate::ring::Ring;
 use crate::superblock::{SIDES, Side, Superblock};
@@ -359,11 +359,6 @@ impl State {
             place.lost || (self.is_unreadable(held.side) && held.memory.is_none())
         };
         self.overlay.over(range).into_iter().filter_map(|piece| piece.place).any(is_lost)
-    }
-
-    /// What waits of these sectors counts no more.
-    pub fn forget(&mut self, range: SectorRange) -> Vec<Removed> {
-        self.overlay.remove(range)
     }
 
     /// Where the first of a log's records from a sequence on begins; its head if there is none.
