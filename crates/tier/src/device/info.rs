@@ -3,6 +3,8 @@
 use claystone_env::{BufferState, LogFill, PairHealth, SECTOR_BYTES, SsdState};
 
 use super::TieredDevice;
+use super::guide::Guide;
+use super::state::State;
 use crate::predictor::{Counts, Stage};
 use crate::superblock::{PairId, SIDES};
 
@@ -80,7 +82,10 @@ pub struct TierInfo {
 impl TieredDevice {
     /// How it is. Takes no time.
     pub fn info(&self) -> TierInfo {
-        let state = self.state();
+        self.info_of(&self.state())
+    }
+
+    fn info_of(&self, state: &State) -> TierInfo {
         TierInfo {
             id: state.superblock.id,
             epoch: state.superblock.epoch,
@@ -95,19 +100,18 @@ impl TieredDevice {
             waiting_sectors: state.overlay.sectors(),
             lost_sectors: state.overlay.lost(),
             counts: state.counts,
-            predicted: state.guide.as_ref().map(super::guide::Guide::seen),
+            predicted: state.guide.as_ref().map(Guide::seen),
         }
     }
-}
 
-impl TieredDevice {
     /// How it is, in the words of every device.
     pub(super) fn health(&self) -> PairHealth {
-        let TierInfo { logs: [ssd_log, hdd_log], unindexed_sectors, lost_sectors, counts, predicted, .. } = self.info();
         let state = self.state();
+        let TierInfo { logs: [ssd_log, hdd_log], unindexed_sectors, lost_sectors, counts, predicted, .. } =
+            self.info_of(&state);
         PairHealth {
             ssd: state.ssd,
-            buffer: state.guide.as_ref().map_or(BufferState::Unknown, super::guide::Guide::buffer),
+            buffer: state.guide.as_ref().map_or(BufferState::Unknown, Guide::buffer),
             written_bytes: bytes(counts.write_sectors),
             ssd_bytes: bytes(counts.ssd_sectors),
             redirected_writes: counts.redirected_writes,
