@@ -121,7 +121,7 @@ enum Next {
 
 impl Haggling<'_> {
     async fn answer(&mut self, head: OptionHead, data: &[u8]) -> Result<Step, NbdError> {
-        let replies = OptionReplies::to(head);
+        let mut replies = OptionReplies::to(head);
         let locked = self.tls.required() && !self.encrypted;
         let kind = head.kind();
         if kind == OptionKind::ExportName {
@@ -132,22 +132,22 @@ impl Haggling<'_> {
         }
         let answered = match kind {
             OptionKind::Abort => return Ok(Step { reply: replies.ack(), next: Next::Close }),
-            OptionKind::StartTls => self.start_tls(data).map(|acceptor| (OptionReplies::to(head), Next::Tls(acceptor))),
+            OptionKind::StartTls => self.start_tls(data).map(Next::Tls),
             _ if locked => Err(OptionRefusal::TlsRequired),
-            OptionKind::List => self.list(data, replies).await,
-            OptionKind::Info | OptionKind::Go => self.info(data, replies, kind == OptionKind::Go).await,
+            OptionKind::List => self.list(data, &mut replies).await,
+            OptionKind::Info | OptionKind::Go => self.info(data, &mut replies, kind == OptionKind::Go).await,
             OptionKind::StructuredReply if data.is_empty() => {
                 self.structured = true;
-                Ok((replies, Next::Option))
+                Ok(Next::Option)
             }
             OptionKind::StructuredReply => Err(OptionRefusal::Invalid),
-            OptionKind::ListMetaContext => self.list_meta_context(data, replies).await,
-            OptionKind::SetMetaContext => self.set_meta_context(data, replies).await,
+            OptionKind::ListMetaContext => self.list_meta_context(data, &mut replies).await,
+            OptionKind::SetMetaContext => self.set_meta_context(data, &mut replies).await,
             OptionKind::Other | OptionKind::ExportName => Err(OptionRefusal::Unsupported),
         };
         Ok(match answered {
-            Ok((replies, next)) => Step { reply: replies.ack(), next },
-            Err(refusal) => Step { reply: OptionReplies::to(head).refuse(&refusal), next: Next::Option },
+            Ok(next) => Step { reply: replies.ack(), next },
+            Err(refusal) => Step { reply: replies.refuse(&refusal), next: Next::Option },
         })
     }
 
@@ -167,22 +167,17 @@ impl Haggling<'_> {
         Ok(TlsAcceptor::from(config.clone()))
     }
 
-    async fn list(&self, data: &[u8], mut replies: OptionReplies) -> Result<(OptionReplies, Next), OptionRefusal> {
+    async fn list(&self, data: &[u8], replies: &mut OptionReplies) -> Result<Next, OptionRefusal> {
         if !data.is_empty() {
             return Err(OptionRefusal::Invalid);
         }
         for listed in self.exports.list().await {
             replies.server(&listed.name, &listed.description);
         }
-        Ok((replies, Next::Option))
+        Ok(Next::Option)
     }
 
-    async fn info(
-        &self,
-        data: &[u8],
-        mut replies: OptionReplies,
-        go: bool,
-    ) -> Result<(OptionReplies, Next), OptionRefusal> {
+    async fn info(&self, data: &[u8], replies: &mut OptionReplies, go: bool) -> Result<Next, OptionRefusal> {
         let asked = Asked::parse(data)?;
         let export = self.exports.open(asked.name).await?;
         let facts = facts(&*export.blocks);
@@ -198,33 +193,25 @@ impl Haggling<'_> {
             true => Next::Transmission(export.blocks, self.agreement(asked.name)),
             false => Next::Option,
         };
-        Ok((replies, next))
+        Ok(next)
     }
 
-    async fn list_meta_context(
-        &self,
-        data: &[u8],
-        mut replies: OptionReplies,
-    ) -> Result<(OptionReplies, Next), OptionRefusal> {
+    async fn list_meta_context(&self, data: &[u8], replies: &mut OptionReplies) -> Result<Next, OptionRefusal> {
         let query = self.meta_query(data).await?;
         if query.empty || query.allocation || query.base {
             replies.allocation_context(false);
         }
-        Ok((replies, Next::Option))
+        Ok(Next::Option)
     }
 
-    async fn set_meta_context(
-        &mut self,
-        data: &[u8],
-        mut replies: OptionReplies,
-    ) -> Result<(OptionReplies, Next), OptionRefusal> {
+    async fn set_meta_context(&mut self, data: &[u8], replies: &mut OptionReplies) -> Result<Next, OptionRefusal> {
         self.allocation_of = None;
         let query = self.meta_query(data).await?;
         if query.allocation {
             replies.allocation_context(true);
             self.allocation_of = Some(query.name.to_owned());
         }
-        Ok((replies, Next::Option))
+        Ok(Next::Option)
     }
 
     /// Contexts travel in structured replies, and are those of an export.
