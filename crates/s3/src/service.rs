@@ -300,6 +300,9 @@ fn check_version_2(headers: &HeaderMap, uri: &Uri, now: i64) -> S3Result<bool> {
     if !query(uri).any(|(name, _)| name == "Signature") {
         return Ok(false);
     }
+    if let Some((name, _)) = query(uri).find(|(name, _)| UNSIGNED_BY_VERSION_2.contains(&&**name)) {
+        return Err(s3_error!(AccessDenied, "A signature of version 2 does not cover ?{name}: sign with version 4"));
+    }
     let expires = query(uri).find(|(name, _)| *name == "Expires").and_then(|(_, at)| at.parse::<i64>().ok());
     if expires.is_some_and(|at| (1..=EXPIRY_SECONDS_MAX).contains(&at.saturating_sub(now))) {
         return Ok(true);
@@ -569,6 +572,20 @@ impl http_body::Body for Observed {
     }
 }
 
+/// What is asked of a bucket or an object by a name in the query that is no part of what version 2 signs: whoever has a presigned address could
+/// append it.
+const UNSIGNED_BY_VERSION_2: [&str; 10] = [
+    "attributes",
+    "encryption",
+    "intelligent-tiering",
+    "legal-hold",
+    "metadataTable",
+    "ownershipControls",
+    "policyStatus",
+    "publicAccessBlock",
+    "retention",
+    "session",
+];
 const EXPIRY_SECONDS_MAX: i64 = 7 * 24 * 60 * 60;
 const DRAIN_BYTES_MAX: u64 = 4 << 20;
 const DRAIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -636,6 +653,10 @@ mod tests {
             code(&HeaderMap::new(), &format!("/b/k?AWSAccessKeyId=a&Signature=b&Expires={expires}"), now)
         };
         assert_eq!(query("3601", 3600), Ok(true));
+        assert_eq!(query("3601&tagging", 3600), Ok(true), "that is signed");
+        for appended in ["retention", "legal%2Dhold=x"] {
+            assert_eq!(query(&format!("3601&{appended}"), 3600), Err("AccessDenied".to_owned()), "{appended}");
+        }
         for (expires, now) in [("3600", 3600), ("604801", 0), ("x", 0)] {
             assert_eq!(query(expires, now), Err("AccessDenied".to_owned()), "{expires}");
         }
