@@ -11,7 +11,7 @@ use super::line::InLine;
 use super::open::Steering;
 use super::state::{Held, SsdState, State};
 use crate::record::{
-    Entry, Header, Kind, List, Member, TABLES_BYTES, entry_bytes, fits_header, looks_like_headers, sector_crcs, told,
+    Entry, Header, Kind, List, Member, TABLES_BYTES, entry_bytes, fits_header, looks_like_headers, sector_crcs,
 };
 use crate::ssd_queue::SsdTicket;
 use crate::superblock::Side;
@@ -291,25 +291,25 @@ pub fn take_place(
 /// Notes a record that has its place, and what it is of: it is in flight from now on, and waits for a mark. `memory`: its payload, as
 /// [`Held::memory`] has it.
 pub fn hold_placed(state: &mut State, header: &Header, position: u64, memory: Vec<Bytes>) {
-    let Header { side, kind, seq, replaces, .. } = *header;
-    let (sectors, entries) = (header.sectors(), vec![Entry::of(header)]);
-    let (told, memory) = (told(side, kind, &header.extents), Some(memory));
-    state.hold(seq, Held { side, position, sectors, kind, replaces, told, entries, memory });
-    state.await_mark(seq);
-    state.in_flight.insert(seq);
-    if side == Side::Ssd {
-        state.counts.ssd_sectors += sectors;
-    }
+    hold(
+        state,
+        header.seq,
+        Held { entries: vec![Entry::of(header)], memory: Some(memory), ..Held::of(header, position) },
+    );
+    state.await_mark(header.seq);
+    state.in_flight.insert(header.seq);
 }
 
 /// Notes a record that has its place and that no mark will list: there is nothing in it that counts.
 pub fn hold_unlisted(state: &mut State, header: &Header, position: u64) {
-    let Header { side, kind, replaces, .. } = *header;
-    let (sectors, told, entries) = (header.sectors(), Vec::new(), Vec::new());
-    state.hold(header.seq, Held { side, position, sectors, kind, replaces, told, entries, memory: None });
-    if side == Side::Ssd {
-        state.counts.ssd_sectors += sectors;
+    hold(state, header.seq, Held::of(header, position));
+}
+
+fn hold(state: &mut State, seq: u64, held: Held) {
+    if held.side == Side::Ssd {
+        state.counts.ssd_sectors += held.sectors;
     }
+    state.hold(seq, held);
 }
 
 /// Counts users' writes that are staged as one record.

@@ -18,7 +18,7 @@ use crate::fields::crc32c;
 use crate::padding::Padding;
 use crate::predictor::Tuning;
 use crate::profile::Profile;
-use crate::record::{Entry, Kind, epoch_of, first_of, told};
+use crate::record::{Entry, Kind, epoch_of, first_of};
 use crate::recovery::{Indexed, Mark, Scan, Start, position_of, read_indexes, recover, scan};
 use crate::ring::Ring;
 use crate::scheduler::{Mode, Rule};
@@ -263,11 +263,7 @@ impl TieredDevice {
             records.insert(item.seq, held);
         }
         for (position, header) in scans.iter().flat_map(|scan| &scan.headers) {
-            let (side, kind, sectors) = (header.side, header.kind, header.sectors());
-            let (position, replaces) = (*position, header.replaces);
-            let told = told(side, kind, &header.extents);
-            let held = Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None };
-            records.insert(header.seq, held);
+            records.insert(header.seq, Held::of(header, *position));
         }
         for entry in recovered.listed.into_iter().chain(unlisted) {
             let (tail, ring) = (state.superblock.tails[entry.side as usize], self.logs[entry.side as usize].sectors);

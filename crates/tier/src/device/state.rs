@@ -18,7 +18,7 @@ use super::info::{Opening, TierCounts};
 use super::line::Line;
 use crate::ages::Ages;
 use crate::overlay::{Overlay, Place};
-use crate::record::{Entry, GROUP_BYTES_MAX, Kind, Member, fits_header_with};
+use crate::record::{Entry, GROUP_BYTES_MAX, Header, Kind, Member, fits_header_with, told};
 use crate::ring::Ring;
 use crate::superblock::{SIDES, Side, Superblock};
 
@@ -42,6 +42,13 @@ pub struct Held {
 }
 
 impl Held {
+    /// The one that a header is of, of which nothing counts yet.
+    pub fn of(header: &Header, position: u64) -> Held {
+        let Header { side, kind, replaces, .. } = *header;
+        let (sectors, told) = (header.sectors(), told(side, kind, &header.extents));
+        Held { side, position, sectors, kind, replaces, told, entries: Vec::new(), memory: None }
+    }
+
     /// Where its payload is in its ring.
     pub fn payload(&self) -> u64 {
         self.position + self.kind.header_sectors()
