@@ -152,14 +152,15 @@ impl HostDevice {
     }
 
     fn of(path: PathBuf, mut file: fs::File, writable: bool, limits: Option<RecoveryLimits>) -> io::Result<HostDevice> {
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let direct = open_direct(&file, if writable { OFlags::RDWR } else { OFlags::RDONLY });
+        // The requests of a ring keep it open: when the process dies it is held until they are done, so that nobody who comes next is written over.
+        hold(direct.as_ref().unwrap_or(&file))?;
         // The length that metadata tells of a block device is 0.
         let bytes = file.seek(SeekFrom::End(0))?;
         let sectors = bytes / SECTOR_BYTES as u64;
         if sectors == 0 {
             return Err(invalid(format!("{} holds {bytes} bytes, less than a sector", path.display())));
         }
-        let direct = open_direct(&file, if writable { OFlags::RDWR } else { OFlags::RDONLY });
         let rings =
             if direct.is_some() { Rings::new() } else { Err("the system reads it through the page cache only") };
         let metadata = file.metadata()?;
@@ -521,6 +522,21 @@ fn is_of_the_try(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | InvalidInput | WouldBlock)
 }
 
+/// Locks an open file against all others who open it, with a moment for what a process that died has left under way.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is waited for is the system's, and nobody else is served meanwhile"
+)]
+fn hold(file: &fs::File) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if began.elapsed() < LETTING_GO_MAX => std::thread::sleep(LETTING_GO_MAX / 50),
+            held => return Ok(held?),
+        }
+    }
+}
+
 fn offset(first: Sector) -> u64 {
     first.0 * SECTOR_BYTES as u64
 }
@@ -554,6 +570,9 @@ const RETRIES_MAX: usize = 4;
 /// The I/O priority that asks for the first limit of a drive's list: in bits 3 to 12 the hint 1; the class (from bit 13 on) and
 /// the level that requests have anyway, because Linux takes a priority without a class, and its hint with it, for none.
 const FIRST_DURATION_LIMIT: u16 = 2 << 13 | 1 << 3 | 4;
+
+/// How long an opening waits for who lets go. Whoever asks what is in use waits as long.
+const LETTING_GO_MAX: Duration = Duration::from_millis(500);
 
 /// Where the system tells of its devices.
 const SYSFS: &str = "/sys";

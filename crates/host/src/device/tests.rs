@@ -82,6 +82,24 @@ fn what_was_written_is_there_when_it_is_opened_again() {
     assert!(read == bytes);
 }
 
+/// What a ring of a process that died has under way keeps the file open that it goes through.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "that somebody lets go while another one waits is what is tested")]
+fn a_device_is_held_until_what_was_under_way_is_done() {
+    let (_keep, path) = scratch();
+    let device = HostDevice::create(&path, 100).expect("an image");
+    let Some(direct) = &device.direct else { return };
+    let under_way = direct.try_clone().expect("handles are left");
+    drop(device);
+    assert_eq!(HostDevice::open(&path).expect_err("held").kind(), io::ErrorKind::WouldBlock);
+    let lets_go = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(under_way);
+    });
+    HostDevice::open(&path).expect("it waits for a moment");
+    lets_go.join().expect("it does not panic");
+}
+
 #[test]
 fn what_is_no_device_is_refused() {
     let (dir, path) = scratch();
