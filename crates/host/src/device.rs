@@ -523,10 +523,6 @@ fn is_of_the_try(error: &io::Error) -> bool {
 }
 
 /// Locks an open file against all others who open it, with a moment for what a process that died has left under way.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is waited for is the system's, and nobody else is served meanwhile"
-)]
 fn hold(file: &fs::File) -> io::Result<()> {
     let began = Instant::now();
     loop {

@@ -84,7 +84,6 @@ fn what_was_written_is_there_when_it_is_opened_again() {
 
 /// What a ring of a process that died has under way keeps the file open that it goes through.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "that somebody lets go while another one waits is what is tested")]
 fn a_device_is_held_until_what_was_under_way_is_done() {
     let (_keep, path) = scratch();
     let device = HostDevice::create(&path, 100).expect("an image");
