@@ -84,7 +84,7 @@ impl PlaneEncoder {
         let is_far = touched > NEAR_BYTES;
         let fetches = match Third::here() {
             Third::Far => is_far,
-            Third::Near { bytes } => touched > bytes / 4 && self.sections * (2 * self.q - 1) > RUNS_FOLLOWED,
+            Third::Near { bytes, .. } => touched > bytes / 4 && self.sections * (2 * self.q - 1) > RUNS_FOLLOWED,
         };
         let is_aligned = |chunk: &&mut [u8]| chunk.as_ptr().addr().is_multiple_of(64);
         let streams = is_far && sub_bytes.is_multiple_of(64) && parity.iter().all(is_aligned);

@@ -207,7 +207,8 @@ fn check(matrix: &Matrix, rows: &[Vec<u8>], again: Range<usize>, bytes: usize, s
         assert!(*expected == sum, "{}", context());
     }
     // A small third cache is left by short sums.
-    for third in [Third::Far, Third::Near { bytes: 256 << 10 }] {
+    let near = |is_outrun| Third::Near { bytes: 256 << 10, is_outrun };
+    for third in [Third::Far, near(false), near(true)] {
         for tier in Tier::available() {
             assert!(run(third, *tier) == expected, "{tier:?}, {third:?}: {}", context());
         }

@@ -15,6 +15,8 @@ pub(super) enum Third {
     Near {
         /// Its size.
         bytes: usize,
+        /// Whether the cores outrun what the machine fetches by itself, as those of AMD do since Zen 5.
+        is_outrun: bool,
     },
 }
 
@@ -35,8 +37,13 @@ fn detect() -> Third {
     };
     let mut caches = cpu.get_cache_parameters().into_iter().flatten();
     let third = caches.find(|cache| is_near && cache.level() == 3);
-    third.map_or(Third::Far, |cache| Third::Near { bytes: size(cache) })
+    let is_outrun = cpu.get_feature_info().is_some_and(|info| info.family_id() >= ZEN_5);
+    third.map_or(Third::Far, |cache| Third::Near { bytes: size(cache), is_outrun })
 }
+
+/// The family of AMD's cores from Zen 5 on. Hygon's have lower numbers.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const ZEN_5: u8 = 0x1A;
 
 /// Vendors whose third caches are near: Hygon builds cores of AMD's.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
