@@ -20,7 +20,7 @@
 //! | half of the third (three eighths with up to ten sources) | targets are streamed, nothing is fetched |
 //! | the same, but more than twelve sources for one pass | a few sources at a time, each for a long strip, into targets in the second cache: of more at once the machine loses track |
 //!
-//! Where it is near and outrun (an EPYC of Zen 5, 48 KiB, 1 MiB and 32 MiB), streaming what fits it takes twice as long, and passes over few sources gain nothing:
+//! Where it is near and outrun (an EPYC of Zen 5, 48 KiB, 1 MiB and 32 MiB), streaming what fits it takes up to twice as long:
 //!
 //! | bytes touched | manner |
 //! |---|---|
