@@ -3,7 +3,8 @@
 //! Each of the two disks is an image in one directory, formatted and mounted by this program as a user does it. A round does
 //! every case to both disks, and then again after each was formatted as the other: places of a virtual disk differ by more
 //! than what is compared here, so each image is in turn the one with coding. Of the quiet rounds the median counts. Reads
-//! begin without pages in the kernel's memory, writes end with an fsync, so what is measured went through the device.
+//! begin without pages in the kernel's memory, writes end with an fsync, so what is measured went through the device. What is
+//! read was written side by side: a virtual disk read what was written last up to twice as fast as what came just before.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -87,8 +88,9 @@ enum Case {
     SyncedWrite,
 }
 
+/// Reads come first: what the measured writes leave was written one side behind the other.
 const CASES: [Case; 5] =
-    [Case::SequentialWrite, Case::SequentialRead, Case::RandomRead, Case::RandomWrite, Case::SyncedWrite];
+    [Case::SequentialRead, Case::RandomRead, Case::SequentialWrite, Case::RandomWrite, Case::SyncedWrite];
 
 impl Case {
     fn name(self) -> &'static str {
@@ -196,21 +198,12 @@ async fn measure(
     progress: &Progress,
 ) -> anyhow::Result<Vec<Round>> {
     let bytes = 3 * plan.file_bytes + SPARE_BYTES;
-    // By images, so that after they were changed the other side is the first: a file written first was read 7 % slower than
-    // one written behind it, whoever wrote it.
-    let mut sides: Vec<usize> = (0..SIDES.len()).collect();
-    sides.sort_by_key(|side| images[*side]);
-    let mut served: Vec<(usize, Served)> = Vec::new();
-    for &side in &sides {
-        let (name, format) = SIDES[side];
-        served.push((side, Served::start(place, images[side], name, format, bytes)?));
+    let mut served = Vec::new();
+    for ((name, format), image) in SIDES.into_iter().zip(images) {
+        served.push(Served::start(place, image, name, format, bytes)?);
     }
-    for (_, served) in &served {
-        // What the cases need, and what it warms; not kept.
-        Work::start(Case::SequentialWrite, &served.file, plan, number)?.end()?;
-    }
-    served.sort_by_key(|(side, _)| *side);
-    let served: Vec<Served> = served.into_iter().map(|(_, served)| served).collect();
+    // What the cases need, and what it warms; not kept.
+    block_in_place(|| side_by_side(&served, Case::SequentialWrite, plan, number))?;
     let mut rounds = Vec::new();
     for &case in cases {
         progress.say(case.name());
@@ -226,27 +219,36 @@ async fn measure(
     Ok(rounds)
 }
 
-/// Both disks in turn. Reads alternate in short parts: a virtual disk is fast for some seconds and slow for others, and each
-/// disk is to have the same share of both. Writes go on in the background, so each disk does all of them in one.
+/// Both disks in turn. Writes go on in the background, so each disk does all of them in one.
 fn round(served: &[Served], case: Case, plan: &Plan, number: usize) -> anyhow::Result<Vec<Sample>> {
-    // Neither is always the first one.
-    let turn = |part: usize| (0..served.len()).map(move |at| (at + number + part) % served.len());
     if case.is_read() {
-        let work: anyhow::Result<Vec<Work>> =
-            served.iter().map(|served| Work::start(case, &served.file, plan, number)).collect();
-        let mut work = work?;
-        for part in 1..=PARTS {
-            for at in turn(part) {
-                work[at].go_to(f64::from(part as u32) / f64::from(PARTS as u32))?;
-            }
-        }
-        return work.into_iter().map(Work::end).collect();
+        return side_by_side(served, case, plan, number);
     }
     let mut samples: Vec<Option<Sample>> = served.iter().map(|_| None).collect();
-    for at in turn(0) {
+    for at in turn(served, number) {
         samples[at] = Some(Work::start(case, &served[at].file, plan, number)?.end()?);
     }
     Ok(samples.into_iter().flatten().collect())
+}
+
+/// Both disks in short parts that alternate: a virtual disk is fast for some seconds and slow for others, and each disk is to
+/// have the same share of both.
+fn side_by_side(served: &[Served], case: Case, plan: &Plan, number: usize) -> anyhow::Result<Vec<Sample>> {
+    let work: anyhow::Result<Vec<Work>> =
+        served.iter().map(|served| Work::start(case, &served.file, plan, number)).collect();
+    let mut work = work?;
+    for part in 1..=PARTS {
+        for at in turn(served, number + part) {
+            work[at].go_to(f64::from(part as u32) / f64::from(PARTS as u32))?;
+        }
+    }
+    work.into_iter().map(Work::end).collect()
+}
+
+/// The disks in an order that changes from one number to the next: neither is always the first one.
+fn turn(served: &[Served], number: usize) -> impl Iterator<Item = usize> {
+    let disks = served.len();
+    (0..disks).map(move |at| (at + number) % disks)
 }
 
 /// A case being done to a file.
@@ -350,7 +352,7 @@ fn quiet(rounds: &[Round]) -> Vec<&Round> {
 
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 const RANDOM_BYTES: usize = 4096;
-/// Of a round of reads.
+/// Of what is done side by side.
 const PARTS: usize = 32;
 /// Of an image, beyond the file and what is written of it anew: journal, catalog, and what is kept free.
 const SPARE_BYTES: u64 = 1 << 30;
