@@ -1,4 +1,4 @@
-//! Volumes and their snapshots as the NBD server's exports: opened when a client asks for one, held while it uses it.
+//! Volumes, their snapshots and strands as the NBD server's exports: opened when a client asks for one, held while it uses it.
 //!
 //! Invariants:
 //! 1. An export holds its volume or snapshot until its last client is gone, so that nobody deletes it meanwhile.
@@ -13,10 +13,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use claystone_chunk::ByteRange;
 use claystone_keeper::Activity;
-use claystone_meta::{MetaError, SnapshotRecord};
+use claystone_meta::{MetaError, SnapshotRecord, VolumeRecord};
 use claystone_nbd::{Export, Exports, Listed, NoExport};
 use claystone_volume::{
-    Access, Blocks, BlocksError, Durable, FoundSnapshot, Scratch, Span, Stretch, VolumeError, Volumes, Zeroing,
+    Access, Blocks, BlocksError, Durable, FoundSnapshot, Scratch, Span, StrandName, Stretch, VolumeError, Volumes,
+    Zeroing,
 };
 
 /// The volumes of a store.
@@ -40,7 +41,11 @@ impl Exports for VolumeExports {
     }
 
     async fn open(&self, name: &str) -> Result<Export, NoExport> {
-        let opened = if name.contains('@') { self.open_snapshot(name).await } else { self.open_volume(name).await };
+        let opened = match () {
+            () if name.contains(':') => self.open_strand(name).await,
+            () if name.contains('@') => self.open_snapshot(name).await,
+            () => self.open_volume(name).await,
+        };
         match opened {
             Ok((blocks, description)) => {
                 let blocks = Arc::new(Served { blocks, activity: self.activity.clone() });
@@ -61,17 +66,18 @@ impl Exports for VolumeExports {
 type Opened = (Arc<dyn Blocks>, String);
 
 impl VolumeExports {
-    /// All volumes by name, each with its snapshots behind it.
+    /// All volumes by name, each with its strands and snapshots behind it, and theirs.
     async fn find(&self) -> Result<Vec<Listed>, VolumeError> {
         let snapshots = self.volumes.snapshots().await?;
         let mut listed = Vec::new();
         for volume in self.volumes.list().await? {
             let own = snapshots.iter().filter(|snapshot| snapshot.record.volume == volume.id);
-            listed.push(Listed { name: volume.name, description: volume.redundancy.to_string() });
-            listed.extend(own.map(|FoundSnapshot { record, .. }| Listed {
-                name: record.full_name(),
-                description: snapshot_description(record),
-            }));
+            listed.push(Listed { name: volume.name.clone(), description: volume.redundancy.to_string() });
+            listed.extend(strands(&volume, None));
+            for FoundSnapshot { record, .. } in own {
+                listed.push(Listed { name: record.full_name(), description: snapshot_description(record) });
+                listed.extend(strands(&volume, Some(&record.name)));
+            }
         }
         let scratches = self.volumes.scratches().into_iter();
         listed.extend(scratches.map(|scratch| Listed { name: scratch.name.clone(), description: described(&scratch) }));
@@ -90,6 +96,12 @@ impl VolumeExports {
         Ok((Arc::new(volume), description))
     }
 
+    async fn open_strand(&self, name: &str) -> Result<Opened, VolumeError> {
+        let strand = self.volumes.open_strand(&name.parse()?).await?;
+        let description = strand_description(strand.name());
+        Ok((Arc::new(strand), description))
+    }
+
     async fn open_snapshot(&self, name: &str) -> Result<Opened, VolumeError> {
         let snapshot = self.volumes.open_snapshot(&name.parse()?).await?;
         let description = snapshot_description(snapshot.record());
@@ -101,10 +113,27 @@ impl VolumeExports {
 fn no_export(error: VolumeError) -> NoExport {
     match error {
         VolumeError::Meta(MetaError::NoSuchVolume { .. } | MetaError::NoSuchSnapshot { .. })
+        | VolumeError::NoSuchStrand { .. }
+        | VolumeError::BadStrandName { .. }
         | VolumeError::BadName { .. }
         | VolumeError::BadSnapshotName { .. } => NoExport::Missing,
         error => NoExport::Refused { reason: format!("{:#}", anyhow::Error::from(error)) },
     }
+}
+
+/// The strands of a volume, or of a snapshot of it.
+fn strands(volume: &VolumeRecord, snapshot: Option<&String>) -> impl Iterator<Item = Listed> {
+    let names = volume.homes.iter().map(move |home| StrandName {
+        volume: volume.name.clone(),
+        home: home.clone(),
+        snapshot: snapshot.cloned(),
+    });
+    names.map(|name| Listed { name: name.to_string(), description: strand_description(&name) })
+}
+
+fn strand_description(name: &StrandName) -> String {
+    let reads = if name.snapshot.is_some() { ", of a snapshot: read-only" } else { "" };
+    format!("what {} has on {}{reads}", name.volume, name.home)
 }
 
 fn described(scratch: &Scratch) -> String {

@@ -335,6 +335,36 @@ fn wrong_commands_are_told_what_is_wrong() {
 }
 
 #[test]
+fn a_volume_with_homes_is_a_device_for_each() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["--nodes", "a", "a", "b", "b", "c", "c"]);
+    let made = ok(&scratch, &["volume", "create", "pair", "--size", "8M", "--redundancy", "rs:2+1", "--homes", "a,b"]);
+    assert!(made.contains("as pair:a and pair:b of 4.0 MiB each; `claystone volume attach pair:a`"), "{made}");
+    let info = ok(&scratch, &["volume", "info", "pair"]);
+    assert!(info.contains("pair:a, 4.0 MiB") && info.contains("pair:b, 4.0 MiB"), "{info}");
+    ok(&scratch, &["volume", "snapshot", "pair", "empty"]);
+    let ways = json(&scratch, &["volume", "attach", "pair:b", "--json"]);
+    let uri = ways["tcp"]["uri"].as_str().expect("served");
+    assert!(uri.ends_with("/pair:b"), "{uri}");
+    assert!(ok(&scratch, &["volume", "attach", "pair:b@empty"]).contains("/pair:b@empty"));
+    for (line, words) in [
+        ("attach pair:c", "its homes are a, b"),
+        ("attach pair:a@none", "no snapshot"),
+        ("attach none:a", "there is no volume"),
+        ("delete pair:a --yes", "is no volume"),
+        ("resize pair 9M", "no multiple of 2097152"),
+        ("create w --size 8M --redundancy rs:2+1 --homes a,z", "node z"),
+        ("create w --size 8M --redundancy rs:2+1 --homes a", "survives 1"),
+        ("create w --size 8M --redundancy replica:2 --homes a --scratch replicas", "no homes"),
+    ] {
+        let arguments: Vec<&str> = ["volume"].into_iter().chain(line.split(' ')).collect();
+        let run = scratch.run(&arguments);
+        assert!(!run.ok() && run.err.contains(words), "{line}: {}", run.err);
+    }
+    assert!(up.stop().success());
+}
+
+#[test]
 fn block_devices_are_served_where_attach_says() {
     let scratch = Scratch::new();
     let up = Up::start(&scratch, &[]);

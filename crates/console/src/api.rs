@@ -326,6 +326,9 @@ pub struct Volume {
     pub page_bytes: u32,
     /// Bytes of each chunk of its stripes.
     pub chunk_bytes: u64,
+    /// The nodes where its data chunks lie, each with a strand `NAME:HOME`.
+    #[serde(default)]
+    pub homes: Vec<String>,
     /// When it was made, milliseconds since 1970.
     pub created_unix_ms: u64,
     /// `open`; `closed`: nobody has asked for it since the start; `refused`: it did not open; `failed`: it takes nothing
@@ -465,6 +468,9 @@ pub struct AddVolume {
     /// Bytes of a stripe on each disk, whole pages and whole sectors; by default 1 MiB.
     #[serde(default)]
     pub chunk_bytes: Option<u64>,
+    /// Labels of the nodes where its data chunks shall lie, of each as many; by default on any.
+    #[serde(default)]
+    pub homes: Vec<String>,
     /// Make a scratch volume, written in place by `replicas`, `naive`, `parity-log` or `speculative`: to be measured, gone when the
     /// store stops.
     #[serde(default)]

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use bytes::Bytes;
-use claystone_chunk::ByteRange;
+use claystone_chunk::{ByteRange, NodeId};
 use claystone_env::timeout;
 use claystone_meta::{MetaError, Redundancy, RedundancyError};
 use claystone_volume::comparators::UnknownMethod;
@@ -108,6 +108,7 @@ async fn add(State(console): Shared, Input(add): Input<AddVolume>) -> Reply<api:
     let mut new = NewVolume::new(&add.name, add.bytes, redundancy_of(&add.code)?);
     new.page_bytes = add.page_bytes.unwrap_or(new.page_bytes);
     new.chunk_bytes = add.chunk_bytes.unwrap_or(new.chunk_bytes);
+    new.homes = add.homes.into_iter().map(NodeId).collect();
     if let Some(method) = add.scratch {
         let unknown = |error: UnknownMethod| AdminError::Invalid { field: "scratch", reason: error.to_string() };
         let scratch = console.parts.volumes.create_scratch(new, method.parse().map_err(unknown)?).await;
@@ -228,6 +229,7 @@ fn shown(found: Found) -> api::Volume {
         code: record.redundancy.to_string(),
         page_bytes: record.page_bytes,
         chunk_bytes: record.chunk_bytes,
+        homes: record.homes.into_iter().map(|home| home.0).collect(),
         created_unix_ms: record.created.unix_ms,
         state: "closed".to_owned(),
         reason: None,
@@ -285,6 +287,7 @@ fn shown_scratch(scratch: &Scratch) -> api::Volume {
         code: scratch.code.to_string(),
         page_bytes: scratch.geometry.page_bytes,
         chunk_bytes: scratch.geometry.chunk_bytes,
+        homes: Vec::new(),
         created_unix_ms: scratch.created.unix_ms,
         state: state.to_owned(),
         reason: device.failure().map(str::to_owned),
@@ -320,7 +323,12 @@ fn refused(error: VolumeError) -> AdminError {
         VolumeError::BadName { .. } | VolumeError::BadSnapshotName { .. } => {
             AdminError::Invalid { field: "name", reason }
         }
-        VolumeError::BadLength { .. } => AdminError::Invalid { field: "bytes", reason },
+        VolumeError::BadHomes { .. } | VolumeError::TooFewAtHome { .. } => {
+            AdminError::Invalid { field: "homes", reason }
+        }
+        VolumeError::BadLength { .. } | VolumeError::NotWholeStripes { .. } => {
+            AdminError::Invalid { field: "bytes", reason }
+        }
         VolumeError::BadScratch { .. } => AdminError::Invalid { field: "scratch", reason },
         VolumeError::BadPages { .. } => AdminError::Invalid { field: "page_bytes", reason },
         VolumeError::BadChunks { .. } => AdminError::Invalid { field: "chunk_bytes", reason },

@@ -321,7 +321,7 @@ async fn format_disk<H: Hardware>(
 ) -> Result<DiskId> {
     let env = process.env();
     let disk = DiskId::new(&*env.random);
-    let node = NodeId(format!("node {}", number % promise.nodes));
+    let node = NodeId(format!("node-{}", number % promise.nodes));
     let identity = Identity { disk, cluster, node: node.clone(), created: env.clock.wall() };
     claystone_disk::format(&*sim.worker(process), sim.directory(process)?, identity).await?;
     let record = DiskRecord {

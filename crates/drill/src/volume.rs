@@ -178,6 +178,16 @@ struct Drill {
     kept: Kept,
 }
 
+/// Of every third volume whose stripes survive the loss of a disk and are its whole length, each data chunk has a home.
+fn with_homes(new: NewVolume, random: &dyn Random, cluster: &Cluster) -> NewVolume {
+    let data = u64::from(new.redundancy.code.shape().data);
+    if random.below(3) > 0 || !new.bytes.is_multiple_of(data * new.chunk_bytes) {
+        return new;
+    }
+    let members = cluster.running.stripes.stores().members().into_iter();
+    NewVolume { homes: members.map(|member| member.record.node).take(data as usize).collect(), ..new }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,6 +200,7 @@ impl Drill {
         let disks = usize::from(redundancy.disks_min().max(4)) + random.below(3) as usize;
         let cluster = Cluster::new(world, disks).await?;
         let new = NewVolume { chunk_bytes: 64 << 10, ..NewVolume::new(NAME, PAGES * PAGE_BYTES, redundancy) };
+        let new = with_homes(new, &*random.fork("homes"), &cluster);
         cluster.running.volumes.create(new).await?;
         Ok(Drill {
             cluster,
@@ -232,8 +243,11 @@ impl Drill {
                 // What it cannot merge now stays where it is.
                 0 | 1 => drop(volume.merge_once(1 + self.random.below(200)).await),
                 2 => self.take_snapshot().await,
-                // Nor does what cannot be switched change.
-                3 => drop(volume.switch(self.switches()).await),
+                // Nor does what cannot be switched or brought home change.
+                3 => {
+                    drop(volume.switch(self.switches()).await);
+                    drop(volume.bring_home_once().await);
+                }
                 _ => self.fault().await?,
             }
         }

@@ -66,7 +66,7 @@ impl Store {
             page_bytes: 4096,
             chunk_bytes: 64 << 10,
             redundancy: "rs:4+2".parse().expect("a valid code"),
-            home: None,
+            homes: Vec::new(),
             term: Term(0),
             log: LogRecord::default(),
             log_from: Term(0),

@@ -313,8 +313,8 @@ pub struct VolumeRecord {
     pub chunk_bytes: u64,
     /// What its stripes get.
     pub redundancy: Redundancy,
-    /// The node where its data chunks lie. No volume has one: every disk is as near as any other to the one process that serves them.
-    pub home: Option<NodeId>,
+    /// Its homes: the nodes where its data chunks lie, of each as many, and one behind the other. Empty: on any node.
+    pub homes: Vec<NodeId>,
     /// Of its last lease; `Term(0)`: nobody ever opened it.
     pub term: Term,
     /// Where its log is.

@@ -216,7 +216,7 @@ pub fn volume(id: u128, name: &str, bytes: u64) -> VolumeRecord {
         page_bytes: 4096,
         chunk_bytes: 64 << 10,
         redundancy: CodeSpec::ReedSolomon { data: 4, parity: 2 }.into(),
-        home: None,
+        homes: Vec::new(),
         term: Term(0),
         log: LogRecord::default(),
         log_from: Term(0),

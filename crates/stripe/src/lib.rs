@@ -45,7 +45,7 @@ pub use lanes::Family;
 pub use layout::{Layout, Row, sub_bytes_for};
 pub use lookup::{Lookup, LookupsBegun};
 pub use nodes::{Node, Nodes};
-pub use place::{Candidate, Placed, Rehousing, place, place_chunks, rehouse};
+pub use place::{Candidate, Homes, Placed, Rehousing, place, place_at_home, place_chunks, rehouse};
 pub use reader::StripeReader;
 pub use rebuild::{Housing, Pace, Rebuilt, Unpaced};
 pub use recode::Recoded;

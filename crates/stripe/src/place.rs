@@ -76,6 +76,42 @@ pub fn place_chunks(
     chunks.iter().map(&mut choose).collect()
 }
 
+/// The nodes where chunks of a stripe are to lie, of those for which that matters.
+pub type Homes = BTreeMap<ChunkIndex, NodeId>;
+
+/// Chooses as [`place_chunks`] does, but chunks with a home come first, and go to a disk there; where none of these may have one it goes
+/// where it would without.
+///
+/// # Panics
+/// As there.
+pub fn place_at_home(
+    code: CodeSpec,
+    candidates: &[Candidate],
+    homes: &Homes,
+    taken: &[Placed],
+    chunks: &[ChunkIndex],
+    mut draw: impl FnMut(u64) -> u64,
+) -> Vec<Option<DiskId>> {
+    let mut placed = taken.to_vec();
+    let mut disks: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
+    let mut place = |chunk: ChunkIndex, candidates: &[Candidate]| {
+        let disk = place_chunks(code, candidates, &placed, &[chunk], &mut draw)[0]?;
+        let node = candidates.iter().find(|candidate| candidate.disk == disk)?.node.clone();
+        placed.push(Placed { chunk, disk, node });
+        Some(disk)
+    };
+    for (chunk, home) in chunks.iter().filter_map(|chunk| Some((*chunk, homes.get(chunk)?))) {
+        let there: Vec<Candidate> = candidates.iter().filter(|candidate| candidate.node == *home).cloned().collect();
+        disks.extend(place(chunk, &there).map(|disk| (chunk, disk)));
+    }
+    for chunk in chunks {
+        if !disks.contains_key(chunk) {
+            disks.extend(place(*chunk, candidates).map(|disk| (*chunk, disk)));
+        }
+    }
+    chunks.iter().map(|chunk| disks.get(chunk).copied()).collect()
+}
+
 /// Where lost chunks of a stripe go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rehousing {
@@ -268,6 +304,30 @@ mod tests {
             assert_eq!(distinct(&nodes), 3, "chunk {data}: {disks:?}");
         }
         assert!((0..6).all(|disk| disks.iter().filter(|at| **at == disk).count() == 2), "{disks:?}");
+    }
+
+    #[test]
+    fn chunks_with_a_home_lie_there_and_parity_elsewhere() {
+        let candidates = candidates(&["a", "a", "b", "b", "c", "c"]);
+        let at_home = |code: &str, candidates: &[Candidate], homes: &[(u16, &str)]| {
+            let code: CodeSpec = code.parse().expect("a valid code");
+            let homes = homes.iter().map(|(chunk, node)| (ChunkIndex(*chunk), NodeId((*node).to_owned()))).collect();
+            let all = chunks(0..code.shape().chunks());
+            let disks = place_at_home(code, candidates, &homes, &[], &all, |bound| bound / 2);
+            let node = |disk: Option<DiskId>| {
+                candidates.iter().find(|found| Some(found.disk) == disk).map(|found| &found.node.0[..])
+            };
+            let distinct: std::collections::BTreeSet<DiskId> = disks.iter().flatten().copied().collect();
+            assert_eq!(distinct.len(), disks.iter().flatten().count(), "disks of {code}");
+            disks.into_iter().map(|disk| node(disk).unwrap_or("-").to_owned()).collect::<Vec<_>>().join("")
+        };
+        assert_eq!(at_home("rs:2+1", &candidates, &[(0, "b"), (1, "a")]), "bac");
+        assert_eq!(at_home("rs:4+2", &candidates, &[(0, "c"), (1, "c"), (2, "a"), (3, "a")]), "ccaabb");
+        assert_eq!(at_home("replica:2", &candidates, &[(0, "c")]).chars().next(), Some('c'));
+        // No home, one that is away, one with too few disks.
+        assert_eq!(at_home("rs:2+1", &candidates, &[]).len(), 3);
+        assert_eq!(at_home("rs:2+1", &candidates, &[(0, "z"), (1, "a")]).chars().nth(1), Some('a'));
+        assert_eq!(at_home("rs:3+1", &candidates[1..], &[(0, "a"), (1, "a"), (2, "b")]).matches('a').count(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use claystone_chunk::{ChunkId, DiskId, Generation};
+use claystone_chunk::{ChunkId, DiskId, Generation, NodeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 use futures::future::try_join_all;
@@ -15,7 +15,7 @@ use crate::fresh::{Target, create, delete_all, roomy, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::writer::in_time;
-use crate::{Claim, Family, Hold, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
+use crate::{Claim, Family, Hold, Homes, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -111,6 +111,24 @@ pub(crate) async fn spread(
     let claim = stripes.claim_record(record);
     let hold = stripes.share(record.id).await?;
     let Some(chunks) = targets_apart(stripes, record, layout.chunk_bytes()) else { return Ok(None) };
+    let targets = Targets { chunks, give_way: Vec::new() };
+    rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
+}
+
+/// Copies chunks that lie elsewhere to their homes. `None`: there are none for which a disk at home is free.
+pub(crate) async fn bring_home(
+    stripes: &Stripes,
+    record: &StripeRecord,
+    homes: &Homes,
+    pace: &dyn Pace,
+) -> Result<Option<Rebuilt>, StripeError> {
+    let layout = Layout::of(record)?;
+    let claim = stripes.claim_record(record);
+    let hold = stripes.share(record.id).await?;
+    let chunks = targets_at_home(stripes, record, homes, layout.chunk_bytes());
+    if chunks.is_empty() {
+        return Ok(None);
+    }
     let targets = Targets { chunks, give_way: Vec::new() };
     rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
 }
@@ -263,6 +281,35 @@ fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> 
     let disks: Vec<DiskId> = apart.collect::<Option<_>>()?;
     let targets = leave.into_iter().map(|index| new_name(stripes, record, index)).zip(disks).collect();
     Some(targets).filter(|targets: &Vec<_>| !targets.is_empty())
+}
+
+/// Names and disks of the chunks that are on another node than their home, and for which there is a disk at home. What is damaged, or on
+/// a disk that does not answer, is left to repair.
+fn targets_at_home(stripes: &Stripes, record: &StripeRecord, homes: &Homes, chunk_bytes: u64) -> Vec<Target> {
+    let (mut lies, mut away): (Vec<Placed>, Vec<(ChunkIndex, &NodeId)>) = (Vec::new(), Vec::new());
+    for (index, place) in (0..).map(ChunkIndex).zip(&record.places) {
+        let Some((place, member)) = place.and_then(|place| Some((place, stripes.stores.member(place.disk)?))) else {
+            continue;
+        };
+        let node = member.record.node.clone();
+        match homes.get(&index) {
+            Some(home) if *home != node && !place.damaged && member.readable() => away.push((index, home)),
+            _ => {}
+        }
+        lies.push(Placed { chunk: index, disk: place.disk, node });
+    }
+    let candidates = roomy(stripes, chunk_bytes);
+    let mut targets = Vec::new();
+    for (index, home) in away {
+        let there: Vec<_> = candidates.iter().filter(|candidate| candidate.node == *home).cloned().collect();
+        let beside: Vec<Placed> = lies.iter().filter(|placed| placed.chunk != index).cloned().collect();
+        let draw = |bound| stripes.env.random.below(bound);
+        let Some(disk) = place_chunks(record.code, &there, &beside, &[index], draw)[0] else { continue };
+        lies = beside;
+        lies.push(Placed { chunk: index, disk, node: home.clone() });
+        targets.push((new_name(stripes, record, index), disk));
+    }
+    targets
 }
 
 /// A name that no chunk of the stripe had. A chunk that nothing names any more may still lie on a disk under the next generation;

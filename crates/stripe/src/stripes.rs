@@ -15,9 +15,9 @@ use crate::claim::Claims;
 use crate::hold::Holds;
 use crate::lanes::Lanes;
 use crate::lookup::Lookups;
-use crate::writer::{Banding, Spending};
+use crate::writer::{Banding, Placing, Spending};
 use crate::{
-    Converted, DegradedReads, Family, Heats, Hold, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
+    Converted, DegradedReads, Family, Heats, Hold, Homes, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
     StripeReader, StripeWriter, Verification,
 };
 
@@ -200,7 +200,8 @@ impl Stripes {
         if available < needed {
             return Err(StripeError::TooFewDisks { needed, available });
         }
-        StripeWriter::new(self, code, Some(family), Banding::one(data_bytes), durability, Spending::half(code)).await
+        let (placing, banding) = (Placing::InLane(family), Banding::one(data_bytes));
+        StripeWriter::new(self, code, placing, banding, durability, Spending::half(code)).await
     }
 
     /// As [`Stripes::writer`], for a stripe that lies as if `bands` others of `band_bytes` object bytes each had been merged into it: their
@@ -223,7 +224,7 @@ impl Stripes {
             return Err(StripeError::TooFewDisks { needed, available });
         }
         let banding = Banding { bands, band_bytes };
-        StripeWriter::new(self, code, None, banding, durability, Spending::half(code)).await
+        StripeWriter::new(self, code, Placing::Anywhere, banding, durability, Spending::half(code)).await
     }
 
     /// The chunks that a stripe of `fast` keeps when it is merged into one of `compact`; none if it cannot be.
@@ -233,7 +234,7 @@ impl Stripes {
 
     /// As [`Stripes::writer`], for what must be written though disks are missing: any number of chunks may be that the code
     /// tolerates to lose, and parity is left out first. But not because disks are full: nobody else could write these chunks either, and what
-    /// has all copies where it is stays there.
+    /// has all copies where it is stays there. Chunks with one of these homes lie there if it takes them.
     ///
     /// # Errors
     /// As [`Stripes::writer`].
@@ -241,6 +242,7 @@ impl Stripes {
         &self,
         code: CodeSpec,
         data_bytes: u64,
+        homes: &Homes,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
         let (disks, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
@@ -249,7 +251,7 @@ impl Stripes {
             return Err(StripeError::TooFewDisks { needed, available });
         }
         let spending = Spending { chunks_max: code.tolerance(), for_room: false };
-        StripeWriter::new(self, code, None, Banding::one(data_bytes), durability, spending).await
+        StripeWriter::new(self, code, Placing::AtHome(homes), Banding::one(data_bytes), durability, spending).await
     }
 
     /// Reads a range of the stripe's object bytes, window by window.
@@ -359,6 +361,20 @@ impl Stripes {
     /// As [`Stripes::rebuild`].
     pub async fn spread(&self, record: &StripeRecord, pace: &dyn Pace) -> Result<Option<Rebuilt>, StripeError> {
         crate::rebuild::spread(self, record, pace).await
+    }
+
+    /// Copies chunks that lie on another node than their home to disks there, those for which there are some. `None`: all that can be
+    /// are at home.
+    ///
+    /// # Errors
+    /// As [`Stripes::rebuild`].
+    pub async fn bring_home(
+        &self,
+        record: &StripeRecord,
+        homes: &Homes,
+        pace: &dyn Pace,
+    ) -> Result<Option<Rebuilt>, StripeError> {
+        crate::rebuild::bring_home(self, record, homes, pace).await
     }
 
     /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, as does parity that it has already; reads

@@ -12,7 +12,7 @@ use futures::future::join_all;
 
 use crate::lanes::Disks;
 use crate::volatile::{Kept, plan_syncs};
-use crate::{Claim, Family, Layout, StripeError, Stripes, place_chunks, sub_bytes_for};
+use crate::{Claim, Family, Homes, Layout, StripeError, Stripes, place_at_home, place_chunks, sub_bytes_for};
 
 /// A stripe being written. Dropping it leaves chunks that nobody names.
 ///
@@ -66,6 +66,17 @@ pub(crate) struct Banding {
     pub(crate) band_bytes: u64,
 }
 
+/// By what the disks of a new stripe are chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Placing<'a> {
+    /// By how full they are alone.
+    Anywhere,
+    /// So that it can be merged with others of its family.
+    InLane(Family),
+    /// So that chunks lie at home.
+    AtHome(&'a Homes),
+}
+
 /// Which chunks a new stripe may be without.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spending {
@@ -93,7 +104,7 @@ impl StripeWriter {
     pub(crate) async fn new(
         stripes: &Stripes,
         spec: CodeSpec,
-        family: Option<Family>,
+        placing: Placing<'_>,
         Banding { bands, band_bytes }: Banding,
         durability: Durability,
         spending: Spending,
@@ -112,13 +123,14 @@ impl StripeWriter {
         // Where there are too few disks, parity is what is missing: it comes last.
         let chunks: Vec<ChunkIndex> = (0..shape.chunks()).map(ChunkIndex).collect();
         let draw = |bound| stripes.env.random.below(bound);
-        let disks = match family {
-            Some(family) => {
+        let disks = match placing {
+            Placing::InLane(family) => {
                 let known: Vec<_> = stripes.stores.members().into_iter().map(|member| member.record).collect();
                 let disks = Disks { candidates: &candidates, known: &known };
                 stripes.lanes.place(spec, family, layout.chunk_bytes(), disks, draw)
             }
-            None => place_chunks(spec, &candidates, &[], &chunks, draw),
+            Placing::AtHome(homes) => place_at_home(spec, &candidates, homes, &[], &chunks, draw),
+            Placing::Anywhere => place_chunks(spec, &candidates, &[], &chunks, draw),
         };
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);
         let claim = stripes.claim(id);

@@ -9,7 +9,7 @@ use claystone_code::{ChunkIndex, CodeSpec};
 use claystone_env::{Env, Space, WallTime};
 use claystone_meta::{ChunkPlace, DiskRecord, DiskState, StripeRecord};
 use claystone_stripe::{
-    ChunkVerdict, Damage, DamageReports, Housing, Member, Settings, Stores, StripeError, Stripes, Unpaced,
+    ChunkVerdict, Damage, DamageReports, Homes, Housing, Member, Settings, Stores, StripeError, Stripes, Unpaced,
 };
 
 struct World {
@@ -204,7 +204,8 @@ async fn a_mirror_is_written_though_a_disk_fails_that_takes_many_of_its_chunks()
     let code: CodeSpec = "mirror:4x3".parse().expect("valid");
     let refused = world.stripes.writer(code, 3, Durability::Synced).await.map(|_| ());
     assert!(matches!(refused, Err(StripeError::TooFewDisks { needed: 3, available: 2 })), "{refused:?}");
-    let mut writer = world.stripes.writer_on_fewer_disks(code, 3, Durability::Synced).await.expect("two disks");
+    let mut writer =
+        world.stripes.writer_on_fewer_disks(code, 3, &Homes::new(), Durability::Synced).await.expect("two disks");
     writer.append(b"abc").await.expect("taken");
     let (record, _) = writer.finish().await.expect("committed");
     assert_eq!(record.places.iter().flatten().count(), 8);

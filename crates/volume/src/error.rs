@@ -1,6 +1,6 @@
 //! What can go wrong with volumes as a whole.
 
-use claystone_chunk::{DiskId, SegmentError};
+use claystone_chunk::{DiskId, NodeId, SegmentError};
 use claystone_code::{CodeSpec, SpecError};
 use claystone_meta::{MetaError, Redundancy, RedundancyError};
 
@@ -46,6 +46,48 @@ pub enum VolumeError {
     BadCode {
         /// The code.
         code: CodeSpec,
+    },
+    /// The volume cannot have these homes.
+    #[error("a volume of {redundancy} with {} homes: {reason}", .homes.len())]
+    BadHomes {
+        /// Them.
+        homes: Vec<NodeId>,
+        /// How it was to be kept.
+        redundancy: Redundancy,
+        /// Why not.
+        reason: String,
+    },
+    /// Strands are of whole stripes.
+    #[error("a volume with homes has whole stripes: {bytes} bytes are no multiple of {stripe_bytes}")]
+    NotWholeStripes {
+        /// What was given.
+        bytes: u64,
+        /// Of the volume in one stripe.
+        stripe_bytes: u64,
+    },
+    /// A home has too few disks for the chunks that are to lie there.
+    #[error("{needed} disks that take writes are needed on node {}, there are {available}", .home.0)]
+    TooFewAtHome {
+        /// The node.
+        home: NodeId,
+        /// Data chunks of a stripe that lie there.
+        needed: usize,
+        /// Disks.
+        available: usize,
+    },
+    /// The name cannot be a strand's.
+    #[error("{name:?} cannot be a strand's name: VOLUME:HOME, or of a snapshot VOLUME:HOME@SNAPSHOT")]
+    BadStrandName {
+        /// What was given.
+        name: String,
+    },
+    /// The volume has no such home.
+    #[error("there is no strand {name:?}: {}", of_homes(homes))]
+    NoSuchStrand {
+        /// `VOLUME:HOME`.
+        name: String,
+        /// The homes that the volume has.
+        homes: Vec<NodeId>,
     },
     /// The code needs more disks than there are.
     #[error("{code} needs {needed} disks that take writes, there are {available}")]
@@ -208,6 +250,16 @@ fn other_data(from: &CodeSpec, to: &CodeSpec) -> String {
         "stripes of {from} cannot become {to}: data stays where it is, so they keep {has} data {chunks}; a volume made as \
          mirror:{wanted}x{copies} can become {to}, and this one rs:{has}+{lost} or mirror:{has}x{copies}"
     )
+}
+
+/// The homes that there are.
+fn of_homes(homes: &[NodeId]) -> String {
+    let names: Vec<&str> = homes.iter().map(|home| home.0.as_str()).collect();
+    if names.is_empty() {
+        "its volume has no homes".to_owned()
+    } else {
+        format!("its volume's homes are {}", names.join(", "))
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@
 //! ([`crate::switch`]). Where merging is due room in the log comes first: between two of its rounds one or two stripes are, which takes a
 //! fifth of the time at most; from 100 % on none is.
 //!
+//! As often, chunks that lie elsewhere are brought home ([`crate::homes`]), where merging is not due.
+//!
 //! A log on disks that take no writes, or that misses copies, is looked after meanwhile ([`crate::tending`]).
 //!
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, and from 75 % on not at
@@ -47,6 +49,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
         let mut idle = Duration::ZERO;
         let mut written = 0;
         let mut switch_at = clock.now().after(SWITCH_EVERY);
+        let mut home_at = switch_at;
         let mut tending = Tending::default();
         loop {
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
@@ -63,6 +66,10 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
                 if inner.switch_wanted.swap(false, Ordering::AcqRel) || clock.now() >= switch_at {
                     let again = inner.switch_some().await?;
                     switch_at = clock.now().after(again.unwrap_or(SWITCH_EVERY));
+                }
+                if clock.now() >= home_at && inner.used_percent() < inner.settings.merge_from_percent {
+                    let are_more = inner.bring_some_home().await?;
+                    home_at = clock.now().after(if are_more { Duration::ZERO } else { SWITCH_EVERY });
                 }
                 Ok::<(), BlocksError>(())
             };
@@ -207,7 +214,8 @@ fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// How often stripes are looked at whose form may not fit how much they are written, and how many of them get another then.
+/// How often stripes are looked at whose form may not fit how much they are written, or whose chunks may be away from home; and how many
+/// get another form then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const SWITCHES_BETWEEN_ROUNDS: usize = 2;

@@ -43,6 +43,7 @@ use crate::coding::Coding;
 use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::{Intent, LogPlace, Record, SectorWrite, Source, crc32c};
+use crate::task::to_its_end;
 use crate::volume::{Inner, Volume};
 use crate::volumes::Held;
 use crate::zeros::zeros_of;
@@ -104,15 +105,9 @@ impl Inner {
     /// Merges in a task of its own: whoever waits for it may go away, but a merge that has begun to write comes to an end,
     /// with its stripes held until then.
     pub(crate) async fn merge_as_task(self: &Arc<Self>, pages_max: u64) -> Result<MergeReport, BlocksError> {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
         let inner = self.clone();
-        let task = async move {
-            let result = inner.merge_once(pages_max).await;
-            // Nobody may wait any more.
-            let _ = sender.send(result);
-        };
-        self.env.tasks.spawn("merge", Box::pin(task));
-        receiver.await.unwrap_or_else(|_| Err(self.fail("a merge was cut off".to_owned())))
+        let merged = to_its_end(&self.env, "merge", async move { inner.merge_once(pages_max).await }).await;
+        merged.unwrap_or_else(|| Err(self.fail("a merge was cut off".to_owned())))
     }
 
     async fn merge_once(&self, pages_max: u64) -> Result<MergeReport, BlocksError> {
@@ -560,7 +555,7 @@ impl Inner {
         let written = async {
             let mut writer = self
                 .stripes
-                .writer_on_fewer_disks(self.new_code(instead), geometry.stripe_bytes(), Durability::Synced)
+                .writer_on_fewer_disks(self.new_code(instead), geometry.stripe_bytes(), &self.homes, Durability::Synced)
                 .await?;
             writer.append_columns(data).await?;
             writer.finish().await

@@ -30,6 +30,7 @@ use crate::base::Base;
 use crate::blocks::Spans;
 use crate::diffs::Diffs;
 use crate::geometry::Geometry;
+use crate::task::to_its_end;
 use crate::volume::{Inner, Volume};
 use crate::{Access, Blocks, BlocksError, Durable, Span, SpanKind, Stretch, VolumeError, Zeroing, within};
 
@@ -40,19 +41,11 @@ impl Volume {
     /// # Errors
     /// `Meta` (`SnapshotExists`, or the lease ended), `NotMerged`, `Blocks`.
     pub(crate) async fn snapshot(&self, name: &str) -> Result<SnapshotRecord, VolumeError> {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
         // With the volume itself, so that nobody deletes it meanwhile.
         let (volume, name) = (self.clone(), name.to_owned());
-        let task = async move {
-            let taken = volume.inner.take_snapshot(&name).await;
-            drop(volume);
-            // Nobody may wait any more.
-            let _ = sender.send(taken);
-        };
-        self.inner.env.tasks.spawn("snapshot", Box::pin(task));
-        receiver
-            .await
-            .unwrap_or_else(|_| Err(BlocksError::Failed { reason: "the store is stopping".to_owned() }.into()))
+        let taken =
+            to_its_end(&self.inner.env, "snapshot", async move { volume.inner.take_snapshot(&name).await }).await;
+        taken.unwrap_or_else(|| Err(BlocksError::Failed { reason: "the store is stopping".to_owned() }.into()))
     }
 }
 

@@ -27,11 +27,12 @@ use std::time::Duration;
 use claystone_chunk::StripeId;
 use claystone_code::CodeSpec;
 use claystone_meta::{MetaError, Recode, Redundancy, StripeRecord, Swap};
-use claystone_stripe::{StripeError, Unpaced};
+use claystone_stripe::{Rebuilt, StripeError, Unpaced};
 
 pub use self::heat::Heats;
 pub use self::plan::{Bound, Form, StripeHeat, Switch, plan_switches};
 pub use self::reserve::{reserve_paid_by, reserve_share};
+use crate::task::to_its_end;
 use crate::volume::{Inner, Volume};
 use crate::{BlocksError, Settings, SwitchReport};
 
@@ -75,15 +76,9 @@ impl Volume {
 impl Inner {
     /// In a task of its own: whoever waits for it may go away, but a record that is about to change is held until it has.
     pub(crate) async fn switch_as_task(self: &Arc<Self>, switches: Vec<Switch>) -> Result<SwitchReport, BlocksError> {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
         let inner = self.clone();
-        let task = async move {
-            let result = inner.switch_all(switches).await;
-            // Nobody may wait any more.
-            let _ = sender.send(result);
-        };
-        self.env.tasks.spawn("switch", Box::pin(task));
-        receiver.await.unwrap_or_else(|_| Err(self.fail("a switch was cut off".to_owned())))
+        let switched = to_its_end(&self.env, "switch", async move { inner.switch_all(switches).await }).await;
+        switched.unwrap_or_else(|| Err(self.fail("a switch was cut off".to_owned())))
     }
 
     async fn switch_all(&self, switches: Vec<Switch>) -> Result<SwitchReport, BlocksError> {
@@ -245,7 +240,8 @@ impl Inner {
             Ok(recoded) => recoded,
             Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
             Err(error @ StripeError::Crowded { .. }) => {
-                let is_spread = self.spread(switch.position, &before).await;
+                let spread = self.stripes.spread(&before, &Unpaced).await;
+                let is_spread = self.name_moved(switch.position, &before, spread).await;
                 return Ok(if is_spread { Outcome::Changed } else { refused(&error) });
             }
             Err(error) => return Ok(refused(&error)),
@@ -272,14 +268,18 @@ impl Inner {
         }
     }
 
-    /// Moves data chunks apart that a repair of copies has put on one disk, where there are others now: then they can be coded. Returns whether they
-    /// were.
-    async fn spread(&self, position: u64, before: &StripeRecord) -> bool {
-        let moved = match self.stripes.spread(before, &Unpaced).await {
+    /// Names chunks of a stripe that were copied to other disks, and deletes what they are copies of. Returns whether there were any.
+    pub(crate) async fn name_moved(
+        &self,
+        position: u64,
+        before: &StripeRecord,
+        moved: Result<Option<Rebuilt>, StripeError>,
+    ) -> bool {
+        let moved = match moved {
             Ok(Some(moved)) => moved,
             Ok(None) => return false,
             Err(error) => {
-                tracing::debug!(position, %error, "data chunks stay on one disk for now");
+                tracing::debug!(position, %error, "chunks stay where they are for now");
                 return false;
             }
         };

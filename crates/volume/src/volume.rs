@@ -24,7 +24,7 @@ use claystone_chunk::{ByteRange, Lease, StripeId};
 use claystone_code::CodeSpec;
 use claystone_env::{Env, Moment};
 use claystone_meta::{Meta, Redundancy, StripeRecord, VolumeRecord};
-use claystone_stripe::{Hold, Stripes};
+use claystone_stripe::{Hold, Homes, Stripes};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 
@@ -34,6 +34,7 @@ use crate::coding::Codings;
 use crate::diffs::{Diff, DiffKind, Diffs};
 use crate::gate::Gate;
 use crate::geometry::{Geometry, Page, Spot};
+use crate::homes::homes_of;
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
 use crate::pace::Pace;
@@ -103,6 +104,10 @@ pub(crate) struct Inner {
     pub(crate) unswitchable: Mutex<BTreeMap<u64, Moment>>,
     /// Stripes that were given another form since the volume was opened.
     pub(crate) switched: Mutex<SwitchReport>,
+    /// Where data chunks are to lie.
+    pub(crate) homes: Homes,
+    /// Up to which position they were looked at for that.
+    pub(crate) homed: Mutex<Option<u64>>,
     base: Base,
     /// Who reads now.
     pub(crate) readers: Readers,
@@ -148,6 +153,8 @@ impl Volume {
             meta,
             stripes,
             base,
+            homes: homes_of(&record),
+            homed: Mutex::default(),
             readers: Readers::default(),
             lease: Lease { owner: record.id, term: record.term },
             bytes: AtomicU64::new(record.bytes),

@@ -9,10 +9,10 @@ mod scratch;
 mod slot;
 mod snapshots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use claystone_chunk::{DiskId, Lease, OwnerId, Term};
+use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_env::{Env, timeout};
 use claystone_meta::{LogRecord, Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
 use claystone_stripe::Stripes;
@@ -20,7 +20,8 @@ use tokio::sync::Mutex;
 
 use crate::snapshot::SnapshotInner;
 use crate::switch::bound_of;
-use crate::{Settings, Volume, VolumeError, VolumeStatus};
+use crate::task::to_its_end;
+use crate::{Blocks, Settings, Strand, StrandName, Volume, VolumeError, VolumeStatus};
 
 /// A volume to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +36,15 @@ pub struct NewVolume {
     pub page_bytes: u32,
     /// Bytes of the chunks of its stripes.
     pub chunk_bytes: u64,
+    /// The nodes where its data chunks shall lie, of each as many.
+    pub homes: Vec<NodeId>,
 }
 
 impl NewVolume {
-    /// One with pages of 4 KiB and chunks of 1 MiB.
+    /// One with pages of 4 KiB and chunks of 1 MiB, without homes.
     pub fn new(name: &str, bytes: u64, redundancy: Redundancy) -> NewVolume {
-        NewVolume { name: name.to_owned(), bytes, redundancy, page_bytes: 4096, chunk_bytes: 1 << 20 }
+        let homes = Vec::new();
+        NewVolume { name: name.to_owned(), bytes, redundancy, page_bytes: 4096, chunk_bytes: 1 << 20, homes }
     }
 }
 
@@ -106,11 +110,12 @@ impl Volumes {
     /// Makes a volume, all of it a hole.
     ///
     /// # Errors
-    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `Redundancy`, `TooWide`, `TooFewDisks`, `Meta` (the name is
-    /// taken).
+    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `Redundancy`, `BadHomes`, `NotWholeStripes`, `TooWide`, `TooFewDisks`,
+    /// `TooFewAtHome`, `Meta` (the name is taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
         self.check_fits(&new, &self.settings.of_volume(&new.redundancy, new.bytes))?;
+        self.check_homes(&new)?;
         let _taken = self.take_name(&new.name).await?;
         let record = VolumeRecord {
             id: self.new_id(),
@@ -119,7 +124,7 @@ impl Volumes {
             page_bytes: new.page_bytes,
             chunk_bytes: new.chunk_bytes,
             redundancy: new.redundancy,
-            home: None,
+            homes: new.homes,
             term: Term(0),
             log: LogRecord::default(),
             log_from: Term(0),
@@ -154,6 +159,19 @@ impl Volumes {
         }
     }
 
+    /// Whether its homes have disks for its data chunks.
+    fn check_homes(&self, new: &NewVolume) -> Result<(), VolumeError> {
+        let candidates = self.stripes.stores().candidates();
+        for home in &new.homes {
+            let needed = usize::from(new.redundancy.code.shape().data) / new.homes.len();
+            let available = candidates.iter().filter(|candidate| candidate.node == *home).count();
+            if available < needed {
+                return Err(VolumeError::TooFewAtHome { home: home.clone(), needed, available });
+            }
+        }
+        Ok(())
+    }
+
     fn new_id(&self) -> OwnerId {
         let mut id = [0; 16];
         self.env.random.fill(&mut id);
@@ -186,6 +204,19 @@ impl Volumes {
         }
     }
 
+    /// A strand of a volume or of a snapshot, opened if it is not.
+    ///
+    /// # Errors
+    /// `NoSuchStrand`, and as [`Volumes::open`] and [`Volumes::open_snapshot`].
+    pub async fn open_strand(&self, name: &StrandName) -> Result<Strand, VolumeError> {
+        let blocks: Arc<dyn Blocks> = match name.snapshot_name() {
+            Some(snapshot) => Arc::new(self.open_snapshot(&snapshot).await?),
+            None => Arc::new(self.open(&name.volume).await?),
+        };
+        // While a snapshot is in use its volume is there, and homes stay as they are.
+        Strand::new(name.clone(), &self.record(&name.volume).await?, blocks)
+    }
+
     fn slots(&self) -> MutexGuard<'_, BTreeMap<OwnerId, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,13 +231,7 @@ impl Volumes {
         name: &'static str,
         work: impl Future<Output = Result<T, VolumeError>> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let task = async move {
-            // Nobody may wait any more.
-            let _ = sender.send(work.await);
-        };
-        self.env.tasks.spawn(name, Box::pin(task));
-        receiver.await.unwrap_or_else(|_| Err(cut_off()))
+        to_its_end(&self.env, name, work).await.unwrap_or_else(|| Err(cut_off()))
     }
 
     /// Opens every volume that has a log, so that what a crash interrupted is finished; of those that do not open, or whose
@@ -294,10 +319,11 @@ impl Volumes {
     /// Makes a volume longer; it is no error if it has this length.
     ///
     /// # Errors
-    /// `BadLength`, `Meta` (there is none, or it is longer).
+    /// `BadLength`, `NotWholeStripes`, `Meta` (there is none, or it is longer).
     pub async fn grow(&self, name: &str, bytes: u64) -> Result<VolumeRecord, VolumeError> {
         let record = self.record(name).await?;
         check_length(bytes, record.page_bytes)?;
+        check_stripes(bytes, record.stripe_bytes(), &record.homes)?;
         let (volumes, slot) = (self.clone(), self.slot(record.id));
         let work = async move {
             // An opening has read how long it was.
@@ -323,6 +349,7 @@ impl Volumes {
             bytes: record.bytes,
             page_bytes: record.page_bytes,
             chunk_bytes: record.chunk_bytes,
+            homes: record.homes.clone(),
             ..NewVolume::new(name, record.bytes, redundancy)
         };
         check(&new)?;
@@ -416,7 +443,7 @@ impl Volumes {
             let _turn = slot.turn.lock().await;
             let Some(volume) = slot.state().volume().cloned() else { continue };
             self.close(&slot, None).await;
-            if let Err(error) = crate::Blocks::flush(&volume).await {
+            if let Err(error) = Blocks::flush(&volume).await {
                 tracing::warn!(?volume, %error, "a volume could not be synced at its end");
             }
             // Clients that are left see that it is over; nothing merges any more.
@@ -441,6 +468,44 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
     if shape.alpha != 1 || shape.parity == 0 {
         return Err(VolumeError::BadCode { code: new.redundancy.code });
     }
+    check_homes(&new.homes, &new.redundancy)?;
+    check_stripes(new.bytes, geometry.stripe_bytes(), &new.homes)
+}
+
+/// Whether a volume kept so can have these homes, and survives the loss of any one.
+fn check_homes(homes: &[NodeId], redundancy: &Redundancy) -> Result<(), VolumeError> {
+    let bad = |reason: String| {
+        let (homes, redundancy) = (homes.to_vec(), *redundancy);
+        Err(VolumeError::BadHomes { homes, redundancy, reason })
+    };
+    let (data, survives) = (usize::from(redundancy.code.shape().data), usize::from(redundancy.tolerance_min()));
+    let mut seen = BTreeSet::new();
+    for home in homes {
+        if !is_name(&home.0) {
+            return bad(format!(
+                "a home is a node whose label is letters, digits, '.', '_' and '-', and {:?} is not",
+                home.0
+            ));
+        }
+        if !seen.insert(home) {
+            return bad(format!("{} is named twice", home.0));
+        }
+    }
+    let per_home = data / homes.len().max(1);
+    match () {
+        () if homes.is_empty() => Ok(()),
+        () if per_home * homes.len() != data => bad(format!("its {data} data chunks are not as many for each")),
+        () if per_home > survives => {
+            bad(format!("{per_home} data chunks would be lost with one home, and it survives {survives}"))
+        }
+        () => Ok(()),
+    }
+}
+
+fn check_stripes(bytes: u64, stripe_bytes: u64, homes: &[NodeId]) -> Result<(), VolumeError> {
+    if !homes.is_empty() && !bytes.is_multiple_of(stripe_bytes) {
+        return Err(VolumeError::NotWholeStripes { bytes, stripe_bytes });
+    }
     Ok(())
 }
 
@@ -449,7 +514,7 @@ fn check_name(name: &str) -> Result<(), VolumeError> {
 }
 
 /// Whether a volume, or a snapshot, can have this name.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|letter| letter.is_ascii_alphanumeric());
     let rest = letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-'));

@@ -196,6 +196,7 @@ pub(super) fn check_new(volume: &VolumeRecord) {
     assert!(volume.log_from == Term::default(), "nobody has reverted a new volume");
     assert!(volume.log == LogRecord::default(), "nobody has written to a new volume");
     assert!(volume.page_bytes > 0 && volume.chunk_bytes > 0, "a page or a chunk of no bytes");
+    assert!(volume.homes.iter().all(is_home), "a home of no name, or with a comma");
 }
 
 /// Adds a volume's own row; returns its number.
@@ -219,7 +220,7 @@ pub(super) fn insert_volume(connection: &Connection, volume: &VolumeRecord) -> R
             volume.page_bytes,
             Int(volume.chunk_bytes),
             volume.redundancy.to_string(),
-            volume.home.as_ref().map(|node| &node.0),
+            homes_column(&volume.homes),
             Int(volume.created.unix_ms),
         ])?;
     Ok(connection.last_insert_rowid())
@@ -301,6 +302,22 @@ fn volume_with_log(connection: &Connection, row: &Row<'_>) -> Result<VolumeRecor
     Ok(VolumeRecord { log, ..volume })
 }
 
+/// Whether a node can be named as a home.
+fn is_home(node: &NodeId) -> bool {
+    !node.0.is_empty() && !node.0.contains(',')
+}
+
+fn homes_column(homes: &[NodeId]) -> Option<String> {
+    let names: Vec<&str> = homes.iter().map(|node| node.0.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(","))
+}
+
+fn homes(column: Option<String>) -> Result<Vec<NodeId>, Fault> {
+    let Some(column) = column else { return Ok(Vec::new()) };
+    let homes: Vec<NodeId> = column.split(',').map(|node| NodeId(node.to_owned())).collect();
+    if homes.iter().all(is_home) { Ok(homes) } else { Err(Fault::corrupt(format!("homes {column:?}"))) }
+}
+
 /// A volume without the disks of its log.
 fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
     Ok(VolumeRecord {
@@ -310,7 +327,7 @@ fn volume_from(row: &Row<'_>) -> Result<VolumeRecord, Fault> {
         page_bytes: row.get(3)?,
         chunk_bytes: unsigned(row, 4)?,
         redundancy: redundancy(row, 5)?,
-        home: row.get::<_, Option<String>>(6)?.map(NodeId),
+        homes: homes(row.get(6)?)?,
         term: Term(unsigned(row, 7)?),
         log: LogRecord { disks: BTreeMap::new(), copies: row.get(10)?, nodes: row.get(12)? },
         log_from: Term(unsigned(row, 11)?),

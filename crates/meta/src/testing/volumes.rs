@@ -46,7 +46,7 @@ pub(super) async fn names_are_unique_and_records_are_kept(meta: &dyn Meta) -> Re
         page_bytes: 512,
         chunk_bytes: 1 << 40,
         redundancy: "replica:3/lrc:4+2+2<=250%".parse().expect("a redundancy"),
-        home: Some(NodeId("node-3".to_owned())),
+        homes: vec![NodeId("node-3".to_owned()), NodeId("node-1".to_owned())],
         ..volume(u128::MAX, "zoo", 0)
     };
     let art = volume(1, "art", BYTES);

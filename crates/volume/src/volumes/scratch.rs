@@ -75,6 +75,7 @@ impl Volumes {
         let bad = |reason| Err(VolumeError::BadScratch { method, redundancy: new.redundancy, reason });
         match () {
             () if new.redundancy.mirroring.is_some() => return bad("a scratch volume has one code".to_owned()),
+            () if !new.homes.is_empty() => return bad("a scratch volume has no homes".to_owned()),
             () if matches!(code, CodeSpec::Mirror { .. }) || copies != (method == UpdateMethod::Replicas) => {
                 return bad("`replicas` goes with replica:N, and the others with codes that have parity".to_owned());
             }

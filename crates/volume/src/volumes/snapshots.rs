@@ -124,6 +124,7 @@ impl Volumes {
         check_name(name)?;
         let _taken = self.take_name(name).await?;
         let snapshot = self.meta.snapshot(&from.volume, &from.snapshot).await?;
+        let source = self.meta.volume(&from.volume).await?;
         let record = VolumeRecord {
             id: self.new_id(),
             name: name.to_owned(),
@@ -131,7 +132,7 @@ impl Volumes {
             page_bytes: snapshot.page_bytes,
             chunk_bytes: snapshot.chunk_bytes,
             redundancy: snapshot.redundancy,
-            home: None,
+            homes: source.homes,
             term: Term(0),
             log: LogRecord::default(),
             log_from: Term(0),

@@ -8,6 +8,7 @@ mod device;
 mod full;
 mod hazards;
 mod histories;
+mod homes;
 mod late;
 mod nodes;
 mod openings;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use claystone_chunk::ChunkStore;
 use claystone_chunk::testing::pattern;
-use claystone_chunk::{ChunkStore, DiskId, NodeId};
 use claystone_volume::{Blocks, Durable, VolumeError};
 
 use crate::world::{World, check, settings};
@@ -12,24 +12,17 @@ const PAGE: u64 = 4096;
 const BYTES: u64 = 1 << 20;
 const DISKS: usize = 6;
 
-/// The nodes of the disks are these from now on.
-fn label(world: &World, nodes: [&str; DISKS]) {
-    for (disk, node) in nodes.into_iter().enumerate() {
-        world.stores.update(DiskId(disk as u128), |member| member.record.node = NodeId(node.to_owned()));
-    }
-}
-
 /// A process ends, and the next one knows these nodes.
 async fn crashed(world: World, nodes: [&str; DISKS]) -> World {
     let world = world.crash().await;
-    label(&world, nodes);
+    world.label(nodes);
     world
 }
 
 /// A volume `v` with two copies of each segment of its log, which is on all disks, and what was flushed. No process has it open.
 async fn on_all_disks(seed: u64, nodes: [&str; DISKS]) -> (World, Vec<u8>) {
     let mut world = World::with(DISKS as u128, settings(), seed).await;
-    label(&world, nodes);
+    world.label(nodes);
     let mut model = vec![0; BYTES as usize];
     let mut volume = world.create("v", BYTES, "replica:2").await;
     for page in 0.. {
@@ -93,7 +86,7 @@ async fn without_both_copies_of_a_segment_a_volume_does_not_open() {
         copies.iter().for_each(|disk| moved[*disk] = "e");
         for nodes in [PAIRS, moved] {
             copies.iter().for_each(|disk| world.lose(*disk));
-            label(&world, nodes);
+            world.label(nodes);
             let refused = world.volumes.open("v").await.expect_err("what was flushed is on these disks");
             assert!(matches!(refused, VolumeError::LogAbsent { .. }), "{refused}");
         }
@@ -107,7 +100,7 @@ async fn without_both_copies_of_a_segment_a_volume_does_not_open() {
 #[tokio::test]
 async fn a_segment_on_one_node_is_missed_with_it() {
     let world = World::new(DISKS as u128).await;
-    label(&world, PAIRS);
+    world.label(PAIRS);
     (2..DISKS).for_each(|disk| world.lose(disk));
     let volume = world.create("v", BYTES, "replica:2").await;
     let mut model = vec![0; BYTES as usize];

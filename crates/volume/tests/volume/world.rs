@@ -168,13 +168,21 @@ impl World {
 
     /// A disk does not answer any more.
     pub fn lose(&self, disk: usize) {
-        let store = Err(Absence { reason: "lost by the test".to_owned() });
-        self.stores.put(Member { record: record(disk), store, space: Space::default() });
+        let absence = Absence { reason: "lost by the test".to_owned() };
+        self.stores.update(DiskId(disk as u128), |member| member.store = Err(absence));
     }
 
     /// It answers again.
     pub fn find(&self, disk: usize) {
-        self.stores.put(present(disk, cut_store(&self.disks[disk], &self.cut, &self.traps)));
+        let store = cut_store(&self.disks[disk], &self.cut, &self.traps);
+        self.stores.update(DiskId(disk as u128), |member| member.store = Ok(store));
+    }
+
+    /// The nodes of the disks are these from now on.
+    pub fn label<const DISKS: usize>(&self, nodes: [&str; DISKS]) {
+        for (disk, node) in nodes.into_iter().enumerate() {
+            self.stores.update(DiskId(disk as u128), |member| member.record.node = NodeId(node.to_owned()));
+        }
     }
 }
 

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use claystone_console::api;
+use claystone_volume::StrandName;
 use serde::Serialize;
 
-use super::{route_of, say};
+use super::{route, route_of, say};
 use crate::admin::AdminClient;
 
 /// One way to a volume.
@@ -29,7 +31,17 @@ struct Attach {
 /// Shows them.
 pub async fn attach(client: &AdminClient, name: &str, json: bool) -> anyhow::Result<()> {
     // There is one, and its name is in order.
-    let _: serde_json::Value = client.get(&route_of(name, "")?).await?;
+    if name.contains(':') {
+        let strand: StrandName = name.parse()?;
+        let volume: api::Volume = client.get(&route(&strand.volume, "")?).await?;
+        let is_home = volume.homes.contains(&strand.home.0);
+        ensure!(is_home, "{} has no strand of that name: {}", strand.volume, super::homes(&volume));
+        if let Some(snapshot) = strand.snapshot_name() {
+            let _: serde_json::Value = client.get(&route_of(&snapshot.to_string(), "")?).await?;
+        }
+    } else {
+        let _: serde_json::Value = client.get(&route_of(name, "")?).await?;
+    }
     let endpoint = &client.endpoint;
     let unix = endpoint.nbd_socket.as_deref().map(|socket| over_socket(name, socket));
     let tcp = endpoint.nbd.map(|address| over_tcp(name, address, endpoint.nbd_tls));

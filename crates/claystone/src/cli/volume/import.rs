@@ -35,7 +35,15 @@ pub async fn import(
         Some(code) => {
             let bytes = bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES;
             let (name, code) = (name.to_owned(), code.to_string());
-            let add = api::AddVolume { name, bytes, code, page_bytes: None, chunk_bytes: None, scratch: None };
+            let add = api::AddVolume {
+                name,
+                bytes,
+                code,
+                page_bytes: None,
+                chunk_bytes: None,
+                homes: Vec::new(),
+                scratch: None,
+            };
             client.send(Method::POST, "/volumes", &add).await?
         }
         None => {

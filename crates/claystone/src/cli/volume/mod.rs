@@ -61,6 +61,10 @@ enum Action {
         /// How much of it in a row is on one disk: whole pages, and a multiple of 4k
         #[arg(long, value_name = "SIZE", default_value = "1M")]
         chunk: Size,
+        /// Nodes where its data chunks lie, of each as many, such as `a,b` with rs:2+1: what lies on node a is NAME:a then, a device of its
+        /// own
+        #[arg(long, num_args = 1.., value_name = "NODE", value_delimiter = ',')]
+        homes: Vec<String>,
         /// To compare with: a scratch volume, written in place by `naive`, `parity-log`, `speculative` or `replicas`, and gone
         /// when the store stops
         #[arg(long, value_name = "METHOD")]
@@ -102,7 +106,7 @@ enum Action {
     },
     /// Show how clients reach a volume, or read a snapshot: the kernel, libnbd, QEMU
     Attach {
-        /// The volume, or VOLUME@SNAPSHOT
+        /// The volume, or VOLUME@SNAPSHOT, or a strand of one: VOLUME:HOME, VOLUME:HOME@SNAPSHOT
         name: String,
     },
     /// Copy a volume or a snapshot into a new file: raw, with holes where there is nothing
@@ -161,7 +165,7 @@ impl Volume {
         let json = self.json;
         match self.action {
             Action::List => list(&client, json).await,
-            Action::Create { name, size, redundancy, space_at_most, page, chunk, scratch } => {
+            Action::Create { name, size, redundancy, space_at_most, page, chunk, homes, scratch } => {
                 let redundancy = bounded(redundancy, space_at_most)?;
                 let Ok(page_bytes) = u32::try_from(page.0) else {
                     bail!("--page: pages are 1k, 2k, 4k or 8k long");
@@ -172,15 +176,18 @@ impl Volume {
                     code: redundancy.to_string(),
                     page_bytes: Some(page_bytes),
                     chunk_bytes: Some(chunk.0),
+                    homes,
                     scratch: scratch.map(|method| method.to_string()),
                 };
                 let made: api::Volume = client.send(Method::POST, "/volumes", &add).await?;
                 let goes = if made.scratch.is_some() { ", gone when the store stops" } else { "" };
+                let strand = made.homes.first().map_or_else(String::new, |home| format!(":{home}"));
                 let text = format!(
-                    "made {}: {}, {}{goes}; `claystone volume attach {}` shows how to use it",
+                    "made {}: {}, {}{}{goes}; `claystone volume attach {}{strand}` shows how to use it",
                     made.name,
                     bytes(made.bytes),
                     made.code,
+                    strands(&made),
                     made.name
                 );
                 say(json, &made, &text)?;
@@ -343,8 +350,10 @@ fn info(volume: &api::Volume) -> String {
         ("length", format!("{} ({} bytes)", bytes(volume.bytes), volume.bytes)),
         ("code", format!("{}, chunks of {}", volume.code, bytes(volume.chunk_bytes))),
         ("page", format!("{} bytes", volume.page_bytes)),
-        ("state", volume.state.clone()),
     ];
+    let of_each = || bytes(strand_bytes(volume));
+    lines.extend(volume.homes.iter().map(|home| ("strand", format!("{}:{home}, {}", volume.name, of_each()))));
+    lines.push(("state", volume.state.clone()));
     lines.extend(volume.reason.iter().map(|reason| ("", reason.clone())));
     lines.extend(volume.stripes.map(|stripes| ("stripes", stripes.to_string())));
     if let Some(open) = &volume.open {
@@ -382,6 +391,30 @@ fn info(volume: &api::Volume) -> String {
     lines.extend(volume.log_disks.iter().map(|disk| ("log disk", disk.clone())));
     lines.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", snapshot.name.clone())));
     lines.iter().map(|(name, value)| format!("{name:12}{value}\n")).collect()
+}
+
+/// The length of each strand of a volume with homes.
+fn strand_bytes(volume: &api::Volume) -> u64 {
+    volume.bytes / (volume.homes.len() as u64).max(1)
+}
+
+/// The homes of a volume.
+fn homes(volume: &api::Volume) -> String {
+    if volume.homes.is_empty() {
+        "it has no homes".to_owned()
+    } else {
+        format!("its homes are {}", volume.homes.join(", "))
+    }
+}
+
+/// The strands of a volume that has some.
+fn strands(volume: &api::Volume) -> String {
+    let names: Vec<String> = volume.homes.iter().map(|home| format!("{}:{home}", volume.name)).collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(", as {} of {} each", names.join(" and "), bytes(strand_bytes(volume)))
+    }
 }
 
 /// Where a volume has two forms, or stripes of a former code: how many data chunks and bytes are of each.

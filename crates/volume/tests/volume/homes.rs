@@ -1,0 +1,338 @@
+//! Volumes with homes: where their chunks lie, strands as devices, and how chunks that lie elsewhere come home.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use claystone_chunk::testing::pattern;
+use claystone_chunk::{ByteRange, ChunkId, DiskId, NodeId};
+use claystone_code::ChunkIndex;
+use claystone_meta::StripeRecord;
+use claystone_stripe::Unpaced;
+use claystone_volume::testing::blocks;
+use claystone_volume::{
+    Access, Blocks, BlocksError, Durable, NewVolume, SpanKind, Strand, Volume, VolumeError, Zeroing,
+};
+
+use crate::world::{World, check, scribble, settings};
+
+const CHUNK: u64 = 64 << 10;
+/// Four stripes of two data chunks.
+const BYTES: u64 = 8 * CHUNK;
+const NODES: [&str; 6] = ["a", "a", "b", "b", "c", "c"];
+
+fn new(redundancy: &str, homes: &[&str]) -> NewVolume {
+    let redundancy = redundancy.parse().expect("valid");
+    let homes = homes.iter().map(|home| NodeId((*home).to_owned())).collect();
+    NewVolume { chunk_bytes: CHUNK, homes, ..NewVolume::new("v", BYTES, redundancy) }
+}
+
+async fn world(seed: u64) -> World {
+    let world = World::with(6, settings(), seed).await;
+    world.label(NODES);
+    world
+}
+
+async fn crashed(world: World) -> World {
+    let world = world.crash().await;
+    world.label(NODES);
+    world
+}
+
+/// A volume `v` with stripes in all of it, merged.
+async fn filled(world: &World, redundancy: &str, homes: &[&str]) -> (Volume, Vec<u8>) {
+    world.volumes.create(new(redundancy, homes)).await.expect("a new volume");
+    let volume = world.volumes.open("v").await.expect("it opens");
+    let model = pattern(5, BYTES as usize).to_vec();
+    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    (volume, model)
+}
+
+async fn strand(world: &World, name: &str) -> Strand {
+    world.volumes.open_strand(&name.parse().expect("a name")).await.expect("it is there")
+}
+
+async fn records(world: &World) -> Vec<StripeRecord> {
+    let volume = world.meta.volume("v").await.expect("it is there");
+    let stripes = world.meta.volume_stripes(volume.id, None, 99).await.expect("readable");
+    stripes.into_iter().map(|(_, stripe)| stripe).collect()
+}
+
+/// The nodes of each stripe's chunks, one letter each.
+async fn lies(world: &World) -> Vec<String> {
+    let node = |disk: DiskId| NODES[disk.0 as usize];
+    let of =
+        |stripe: &StripeRecord| stripe.places.iter().map(|place| place.map_or("-", |place| node(place.disk))).collect();
+    records(world).await.iter().map(of).collect()
+}
+
+/// All looks at records that there are to be, twice.
+async fn bring_home(volume: &Volume) {
+    for _ in 0..4 {
+        volume.bring_home_once().await.expect("it goes on");
+    }
+}
+
+/// Chunks on all disks that no record of the volume names.
+async fn garbage(world: &World) -> usize {
+    let records = records(world).await;
+    let chunks = |stripe: &StripeRecord| {
+        (0..stripe.places.len() as u16).filter_map(|at| stripe.chunk_id(ChunkIndex(at))).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<ChunkId> = records.iter().flat_map(chunks).collect();
+    world.disks.iter().flat_map(|disk| disk.ids()).filter(|id| !named.contains(id)).count()
+}
+
+#[tokio::test]
+async fn data_lies_at_home_and_parity_elsewhere() {
+    for (redundancy, homes, expected) in [
+        ("rs:2+1", &["b", "a"][..], "bac"),
+        ("rs:2+1", &["c", "b"], "cba"),
+        ("replica:2/rs:2+1", &["a", "b"], "ab"),
+        ("mirror:2x2", &["a", "c"], "ac"),
+        ("rs:4+2", &["a", "c"], "aaccbb"),
+    ] {
+        let world = world(1).await;
+        let (volume, model) = filled(&world, redundancy, homes).await;
+        check(&volume, &model, redundancy).await;
+        let lies = lies(&world).await;
+        assert!(lies.iter().all(|nodes| nodes.starts_with(expected)), "{redundancy}: {lies:?}");
+        // Each node may be lost.
+        for node in 0..3 {
+            [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.lose(disk));
+            check(&volume, &model, &format!("{redundancy} without node {node}")).await;
+            [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.find(disk));
+        }
+    }
+}
+
+/// One home: each chunk has a copy there, and another elsewhere.
+#[tokio::test]
+async fn copies_of_a_volume_with_one_home_are_near_and_far() {
+    let world = world(2).await;
+    filled(&world, "replica:2", &["b"]).await;
+    let lies = lies(&world).await;
+    assert!(lies.iter().all(|nodes| nodes.starts_with('b') && !nodes.ends_with('b')), "{lies:?}");
+}
+
+#[tokio::test]
+async fn a_strand_is_a_block_device() {
+    for (redundancy, homes, name) in
+        [("rs:2+1", &["a", "b"][..], "v:b"), ("rs:4+2", &["c", "a"], "v:c"), ("replica:2/rs:2+1", &["b", "c"], "v:b")]
+    {
+        blocks(|| async move {
+            let world = world(3).await;
+            let bytes = 4 * BYTES;
+            world.volumes.create(NewVolume { bytes, ..new(redundancy, homes) }).await.expect("a new volume");
+            Arc::new(strand(&world, name).await) as Arc<dyn Blocks>
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn strands_are_parts_of_their_volume() {
+    let world = world(4).await;
+    let (volume, mut model) = filled(&world, "rs:2+1", &["a", "b"]).await;
+    let (a, b) = (strand(&world, "v:a").await, strand(&world, "v:b").await);
+    assert_eq!((a.bytes(), b.bytes()), (BYTES / 2, BYTES / 2));
+    let taken = world.snapshot("v@before").await.expect("taken");
+    assert_eq!(taken.bytes, BYTES);
+    let halves = |model: &[u8]| -> [Vec<u8>; 2] {
+        [0, 1].map(|half| model.chunks(CHUNK as usize).skip(half).step_by(2).flatten().copied().collect())
+    };
+    let before = halves(&model);
+    let mut after = before.clone();
+    scribble(&a, &mut after[0], 6, 30).await;
+    scribble(&b, &mut after[1], 7, 30).await;
+    for (strand, half) in [(&a, &after[0]), (&b, &after[1])] {
+        check(strand, half, "a strand").await;
+    }
+    for (at, chunk) in model.chunks_mut(CHUNK as usize).enumerate() {
+        let within = at / 2 * CHUNK as usize;
+        chunk.copy_from_slice(&after[at % 2][within..within + CHUNK as usize]);
+    }
+    check(&volume, &model, "the volume").await;
+    volume.merge_all().await.expect("merged");
+    check(&b, &after[1], "merged").await;
+
+    // What they had is in the snapshot, and in a clone of it, whose chunks come to lie at home too.
+    let of_snapshot = strand(&world, "v:b@before").await;
+    assert_eq!(of_snapshot.access(), Access::ReadOnly);
+    check(&of_snapshot, &before[1], "a snapshot").await;
+    assert_eq!(of_snapshot.write(0, vec![1].into(), Durable::Now).await, Err(BlocksError::ReadOnly));
+    world.volumes.clone_snapshot(&"v@before".parse().expect("a name"), "w").await.expect("cloned");
+    let clone = strand(&world, "w:a").await;
+    check(&clone, &before[0], "a clone").await;
+    clone.write(0, vec![9; 4096].into(), Durable::Now).await.expect("written");
+    check(&a, &after[0], "beside a clone").await;
+
+    // In use, neither is deleted.
+    let snapshot = "v@before".parse().expect("a name");
+    assert!(matches!(world.volumes.delete_snapshot(&snapshot).await, Err(VolumeError::SnapshotInUse { .. })));
+    drop(of_snapshot);
+    world.volumes.delete_snapshot(&snapshot).await.expect("nobody reads it");
+    drop((volume, b));
+    assert!(matches!(world.volumes.delete("v").await, Err(VolumeError::InUse { .. })));
+    drop(a);
+    world.volumes.delete("v").await.expect("nobody uses it");
+}
+
+#[tokio::test]
+async fn an_error_of_a_strand_names_its_own_bytes() {
+    let world = world(5).await;
+    let (volume, _) = filled(&world, "rs:2+1", &["a", "b"]).await;
+    let b = strand(&world, "v:b").await;
+    let outside = ByteRange { offset: BYTES / 2 - 1, bytes: 2 };
+    let refused = Err(BlocksError::OutOfRange { range: outside, blocks_bytes: BYTES / 2 });
+    assert_eq!(b.read(outside).await.map(|_| ()), refused);
+    // Nothing is zeroed where a part of it would be slow.
+    let range = ByteRange { offset: 0, bytes: 2 * CHUNK + 1 };
+    let fast = Zeroing { only_fast: true, ..Zeroing::default() };
+    assert_eq!(b.write_zeroes(range, fast).await, Err(BlocksError::Slow { range }));
+    let spans = b.spans(ByteRange { offset: 0, bytes: BYTES / 2 }, 9).await.expect("spans");
+    assert_eq!(spans.iter().map(|span| (span.bytes, span.kind)).collect::<Vec<_>>(), [(BYTES / 2, SpanKind::Data)]);
+    // The second stripe, without two of its chunks.
+    let gone = records(&world).await[1].clone();
+    for chunk in [1, 2] {
+        let disk = gone.places[chunk].expect("it has a place").disk;
+        let id = gone.chunk_id(ChunkIndex(chunk as u16)).expect("it has a place");
+        claystone_chunk::ChunkStore::delete(&world.disks[disk.0 as usize], id).await.expect("deleted");
+    }
+    let lost = ByteRange { offset: CHUNK, bytes: 4096 };
+    let read = b.read(ByteRange { offset: CHUNK - 4096, bytes: 3 * 4096 }).await;
+    assert_eq!(read.map(|_| ()), Err(BlocksError::Lost { range: lost }));
+    drop(volume);
+}
+
+/// Written while a home is away, then found there again.
+#[tokio::test]
+async fn chunks_that_lie_elsewhere_are_brought_home() {
+    let world = world(6).await;
+    [0, 1].into_iter().for_each(|disk| world.lose(disk));
+    world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect_err("no disk at home");
+    [0, 1].into_iter().for_each(|disk| world.find(disk));
+    world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
+    [0, 1].into_iter().for_each(|disk| world.lose(disk));
+    let volume = world.volumes.open("v").await.expect("it opens");
+    let mut model = pattern(5, BYTES as usize).to_vec();
+    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    assert!(lies(&world).await.iter().all(|nodes| !nodes.contains('a')));
+    bring_home(&volume).await;
+    assert!(lies(&world).await.iter().all(|nodes| !nodes.contains('a')), "there is no disk");
+    [0, 1].into_iter().for_each(|disk| world.find(disk));
+    bring_home(&volume).await;
+    let lies = lies(&world).await;
+    assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
+    assert_eq!(garbage(&world).await, 0);
+    check(&volume, &model, "at home").await;
+    scribble(&volume, &mut model, 3, 20).await;
+    volume.merge_all().await.expect("merged");
+    check(&volume, &model, "merged at home").await;
+    world.assert_sound().await;
+}
+
+/// A repair knows no homes, and the volume none of repairs.
+#[tokio::test]
+async fn what_a_repair_moved_is_brought_home() {
+    let world = world(7).await;
+    let (volume, model) = filled(&world, "rs:2+1", &["a", "b"]).await;
+    [0, 1].into_iter().for_each(|disk| world.set_free_of(DiskId(disk), 0));
+    for record in records(&world).await {
+        let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(0)], &Unpaced).await.expect("rebuilt");
+        let after = world.meta.swap(rebuilt.swap.clone()).await.expect("named");
+        drop(rebuilt);
+        assert!(world.stripes.discard_superseded(&record, &after).await);
+    }
+    assert!(lies(&world).await.iter().all(|nodes| !nodes.starts_with('a')));
+    [0, 1].into_iter().for_each(|disk| world.set_free_of(DiskId(disk), 1 << 40));
+    bring_home(&volume).await;
+    let lies = lies(&world).await;
+    assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
+    check(&volume, &model, "at home").await;
+    assert_eq!(garbage(&world).await, 0);
+}
+
+/// The process ends at any change of a store while chunks are brought home, and a disk is lost then.
+#[tokio::test]
+async fn a_crash_at_any_step_of_bringing_home_loses_nothing() {
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let world = world(step).await;
+            world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
+            [0, 1].into_iter().for_each(|disk| world.lose(disk));
+            let volume = world.volumes.open("v").await.expect("it opens");
+            let mut model = pattern(5, BYTES as usize).to_vec();
+            volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+            volume.merge_all().await.expect("merged");
+            [0, 1].into_iter().for_each(|disk| world.find(disk));
+            // Stripes with diffs, and some that a snapshot has too.
+            world.snapshot("v@s").await.expect("taken");
+            let taken = model.clone();
+            scribble(&volume, &mut model, 2, 4).await;
+            volume.flush().await.expect("flushed");
+            world.cut.set(world.cut.calls() + step, happens);
+            let work = async {
+                volume.merge_all().await.expect("merged");
+                bring_home(&volume).await;
+            };
+            if world.until_cut(work).await.is_some() {
+                break;
+            }
+            steps += 1;
+            drop(volume);
+            let world = crashed(world).await;
+            let what = format!("step {step}, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&volume, &model, &what).await;
+            let disk = step as usize % 6;
+            world.lose(disk);
+            let what = format!("{what}, without disk {disk}");
+            check(&volume, &model, &what).await;
+            check(&world.open_snapshot("v@s").await, &taken, &what).await;
+            world.find(disk);
+            scribble(&volume, &mut model, 3, 4).await;
+            volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            bring_home(&volume).await;
+            let lies = lies(&world).await;
+            assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{what}: {lies:?}");
+            check(&volume, &model, &what).await;
+            world.assert_sound().await;
+        }
+    }
+    assert!(steps > 40, "only {steps} steps were cut");
+}
+
+#[tokio::test]
+async fn what_cannot_be_homes_is_refused() {
+    let world = world(8).await;
+    let refusal = async |redundancy: &str, homes: &[&str]| {
+        world.volumes.create(new(redundancy, homes)).await.expect_err("refused").to_string()
+    };
+    for (redundancy, homes, word) in [
+        ("rs:2+1", &["a", "a"][..], "named twice"),
+        ("rs:2+1", &["a b", "c"], "label"),
+        ("rs:4+2", &["a", "b", "c"], "not as many"),
+        ("rs:2+1", &["a"], "survives 1"),
+        ("rs:2+1", &["a", "z"], "node z"),
+    ] {
+        let refused = refusal(redundancy, homes).await;
+        assert!(refused.contains(word), "{redundancy} {homes:?}: {refused}");
+    }
+    world.set_free_of(DiskId(1), 0);
+    let refused = refusal("mirror:4x3", &["a", "b"]).await;
+    assert!(refused.contains("2 disks") && refused.contains("node a, there are 1"), "{refused}");
+    let short = NewVolume { bytes: BYTES + 4096, ..new("rs:2+1", &["a", "b"]) };
+    assert!(matches!(world.volumes.create(short).await, Err(VolumeError::NotWholeStripes { .. })));
+    world.volumes.create(new("rs:2+2", &["a", "b"])).await.expect("made");
+    assert!(matches!(world.volumes.grow("v", BYTES + 4096).await, Err(VolumeError::NotWholeStripes { .. })));
+    world.volumes.grow("v", 2 * BYTES).await.expect("grown");
+    assert_eq!(strand(&world, "v:a").await.bytes(), BYTES);
+    for name in ["v:c", "w:a", "v:a@s"] {
+        let name = name.parse().expect("a name");
+        let refused = world.volumes.open_strand(&name).await.expect_err("there is none").to_string();
+        assert!(name.to_string() != "v:c" || refused.contains("homes are a, b"), "{refused}");
+    }
+}
