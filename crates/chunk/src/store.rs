@@ -222,12 +222,22 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// Replaces sectors of a committed chunk, in the order given. In effect for every read that begins after it returns;
     /// durable with [`ChunkStore::sync`]. After a crash before that, each sector it touched is as it was at some time
     /// since the last sync, as it should be, or lost, and no other sector is changed; a lost sector that is overwritten
-    /// is well again. No read sees a part of it.
+    /// is well again. No read sees a part of it. A chunk that took no space takes it now, of what is kept free too.
     ///
     /// # Errors
-    /// `NotFound`, `ChunkLost`, `OutOfRange`, `NotSectors`, `Fenced`: nothing was changed. `Unavailable`: if it had begun,
+    /// `NotFound`, `ChunkLost`, `OutOfRange`, `NotSectors`, `Fenced`, `DiskFull`: nothing was changed. `Unavailable`: if it had begun,
     /// the store is failed, or takes no more writes.
     async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError>;
+
+    /// Takes the space that overwrites of a committed chunk need, where it has none yet: a chunk of zeros may take none until it is
+    /// overwritten, and on a full disk that would be too late.
+    ///
+    /// # Errors
+    /// `NotFound`, `ChunkLost`, `DiskFull`, `Unavailable`: nothing was changed.
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        let _ = id;
+        Ok(())
+    }
 
     /// Its length, without reading data.
     ///

@@ -19,6 +19,8 @@ pub const SECTOR: u64 = SECTOR_BYTES as u64;
 
 const MAGIC: [u8; 8] = *b"CLAYCHNK";
 const CRC_AT: usize = 12;
+const FLAGS_AT: usize = 56;
+const HOLLOW: u64 = 1;
 const ENTRY_BYTES: u64 = 4;
 
 /// What a chunk file says about itself.
@@ -28,6 +30,8 @@ pub struct Header {
     pub id: ChunkId,
     /// Bytes of content.
     pub bytes: u64,
+    /// All of the content is zeros, for which the file has a hole: no space is taken before it is filled.
+    pub is_hollow: bool,
 }
 
 /// What the first bytes of a chunk file are.
@@ -51,6 +55,7 @@ impl Header {
         put(&mut bytes, 16, self.id.stripe.0.to_le_bytes());
         put(&mut bytes, 32, self.id.generation.0.to_le_bytes());
         put(&mut bytes, 40, self.bytes.to_le_bytes());
+        put(&mut bytes, FLAGS_AT, (if self.is_hollow { HOLLOW } else { 0 }).to_le_bytes());
         let crc = crc32c_without(&bytes, CRC_AT);
         put(&mut bytes, CRC_AT, crc.to_le_bytes());
         bytes
@@ -82,6 +87,7 @@ impl Header {
                 generation: Generation(u32_at(bytes, 32)),
             },
             bytes: u64_at(bytes, 40),
+            is_hollow: u64_at(bytes, FLAGS_AT) & HOLLOW != 0,
         };
         if header.id != id {
             return Head::Damaged("it holds another chunk");
@@ -165,6 +171,13 @@ impl SectorCrc {
         let sectors = (first..).zip(content.chunks(SECTOR as usize));
         sectors.flat_map(|(sector, content)| self.of(sector, content).to_le_bytes()).collect()
     }
+}
+
+/// The table of `bytes` zeros.
+pub fn table_of_zeros(id: ChunkId, bytes: u64) -> Vec<u8> {
+    let (crc, zeros) = (SectorCrc::new(id), [0; SECTOR_BYTES as usize]);
+    let rest = |sector: u64| (bytes - sector * SECTOR).min(SECTOR) as usize;
+    (0..bytes.div_ceil(SECTOR)).flat_map(|sector| crc.of(sector, &zeros[..rest(sector)]).to_le_bytes()).collect()
 }
 
 /// Header, table and the gap before the content.

@@ -208,6 +208,10 @@ impl ChunkStore for DirectoryStore {
         self.shared.run(move |files| files.overwrite(id, lease, &changes)).await?
     }
 
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.shared.run(move |files| files.fill_chunk(id)).await?
+    }
+
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.shared.run(move |files| files.info(id)).await?
     }

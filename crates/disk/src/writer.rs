@@ -4,7 +4,8 @@
 //! 1. A chunk of at most [`STREAM_BYTES`] reaches the disk in one job, at its commit.
 //! 2. A longer one is written in steps of about [`STREAM_BYTES`], at most [`IN_FLIGHT_MAX`] at once, so a writer
 //!    holds at most (`IN_FLIGHT_MAX` + 1) x `STREAM_BYTES` and one append.
-//! 3. Until it is committed, the writer owns the id in `Files`, and gives it free when the file is gone.
+//! 3. Zeros at the start are counted, and written with what follows them; a chunk of nothing else becomes hollow.
+//! 4. Until it is committed, the writer owns the id in `Files`, and gives it free when the file is gone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +17,19 @@ use claystone_env::{File, aligned_buffer};
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
-use crate::layout::SECTOR;
+use crate::layout::{SECTOR, data_offset, file_bytes};
 use crate::store::Shared;
 
 /// Content that is gathered before it is written.
 pub const STREAM_BYTES: u64 = 1 << 20;
 /// Steps of one writer that are queued or running.
 pub const IN_FLIGHT_MAX: usize = 2;
+
+/// Zeros, where the system's direct paths take them.
+#[repr(align(4096))]
+struct Zeros([u8; STREAM_BYTES as usize]);
+
+static ZEROS: Zeros = Zeros([0; STREAM_BYTES as usize]);
 
 type Step = oneshot::Receiver<Result<Vec<u8>, ChunkError>>;
 
@@ -32,6 +39,8 @@ pub struct DirectoryWriter {
     id: ChunkId,
     bytes_total: u64,
     bytes_received: u64,
+    // Bytes of zeros that were received before all others, and are not gathered.
+    zeros: u64,
     // Not yet handed to the disk.
     gathered: VecDeque<Bytes>,
     gathered_bytes: u64,
@@ -55,6 +64,7 @@ impl DirectoryWriter {
             id,
             bytes_total,
             bytes_received: 0,
+            zeros: 0,
             gathered: VecDeque::new(),
             gathered_bytes: 0,
             sectors_sent: 0,
@@ -89,7 +99,7 @@ impl DirectoryWriter {
             Some(file) => file.clone(),
             None => {
                 self.started = true;
-                let file = self.shared.run(move |files| files.create_file(id, total)).await??;
+                let file = self.shared.run(move |files| files.create_file(id, file_bytes(total))).await??;
                 self.file = Some(file.clone());
                 file
             }
@@ -144,7 +154,26 @@ impl DirectoryWriter {
             return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: self.bytes_total });
         }
         self.bytes_received = range.end();
-        self.gathered_bytes += range.bytes;
+        if self.zeros == range.offset && bytes.chunks(ZEROS.0.len()).all(|part| *part == ZEROS.0[..part.len()]) {
+            self.zeros += range.bytes;
+            return Ok(());
+        }
+        self.gather_zeros().await?;
+        self.gather(bytes).await
+    }
+
+    /// Gathers the zeros that were only counted.
+    async fn gather_zeros(&mut self) -> Result<(), ChunkError> {
+        while self.zeros > 0 {
+            let bytes = self.zeros.min(ZEROS.0.len() as u64);
+            self.zeros -= bytes;
+            self.gather(Bytes::from_static(&ZEROS.0[..bytes as usize])).await?;
+        }
+        Ok(())
+    }
+
+    async fn gather(&mut self, bytes: Bytes) -> Result<(), ChunkError> {
+        self.gathered_bytes += bytes.len() as u64;
         if !bytes.is_empty() {
             self.gathered.push_back(bytes);
         }
@@ -160,6 +189,11 @@ impl DirectoryWriter {
             let range = ByteRange { offset: self.bytes_received, bytes: bytes - self.bytes_received };
             return Err(ChunkError::OutOfRange { id, range, chunk_bytes: self.bytes_received });
         }
+        if self.zeros == bytes && data_offset(bytes) >= SECTOR {
+            self.started = true;
+            return self.shared.run(move |files| files.write_hollow(id, bytes, durability)).await?;
+        }
+        self.gather_zeros().await?;
         if self.bytes_total <= STREAM_BYTES {
             let content = self.take(bytes);
             self.started = true;

@@ -67,6 +67,40 @@ fn chunk(number: u128) -> ChunkId {
     format!("{number:032x}.0.0").parse().expect("an id")
 }
 
+/// Bytes that the files of chunks take.
+fn chunks_bytes(disk: &Disk) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let of = |directory: &std::path::Path| -> Vec<std::path::PathBuf> {
+        std::fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path()).collect()
+    };
+    let files = of(&disk.root.path().join("chunks")).into_iter().flat_map(|directory| of(&directory));
+    files.map(|file| std::fs::metadata(file).expect("there").blocks() * 512).sum()
+}
+
+#[tokio::test]
+async fn a_chunk_of_zeros_takes_its_space_when_it_is_overwritten() {
+    const BYTES: usize = 3 << 20;
+    let lease = Lease { owner: OwnerId(1), term: Term(1) };
+    for is_filled in [false, true] {
+        let disk = Disk::formatted().await;
+        let store = disk.open().await.expect("open");
+        put(&store, chunk(1), vec![0; BYTES].into()).await.expect("put");
+        assert!(chunks_bytes(&disk) <= 16 << 10, "{}", chunks_bytes(&disk));
+        drop(store);
+        let store = disk.open().await.expect("open");
+        if is_filled {
+            store.fill(chunk(1)).await.expect("filled");
+        } else {
+            let change = Overwrite { offset: 1 << 20, bytes: pattern(1, 4096) };
+            store.overwrite(chunk(1), lease, &[change]).await.expect("overwritten");
+        }
+        assert!(chunks_bytes(&disk) >= BYTES as u64, "{}", chunks_bytes(&disk));
+        store.sync().await.expect("synced");
+        assert_eq!(store.verify(chunk(1)).await.expect("verified").lost_sectors, [0; 0]);
+        assert_eq!(store.info(chunk(1)).await.expect("there").bytes, BYTES as u64);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conforms() {
     let mut disks = Vec::new();

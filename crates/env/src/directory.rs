@@ -44,12 +44,11 @@ pub trait File: Send + Sync {
     fn write_around(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_at(offset, bytes)
     }
-    /// Takes the space for the first `bytes` bytes of a file, at least 1, to which nothing was written yet, and makes it
-    /// that long: it reads as zeros, and writes within it neither fail for lack of space nor change the length, which is
-    /// durable with [`File::sync`].
+    /// Takes the space for the first `bytes` bytes of a file, at least 1, and makes it that long if it is shorter: what was not written reads
+    /// as zeros, and writes within it neither fail for lack of space nor change the length, which is durable with [`File::sync`].
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there is less space; the file may then have any length.
+    /// [`io::ErrorKind::StorageFull`] if there is less space; the file may then be longer than it was.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
     /// Makes what was written durable. After an error the file's content is unknown: do not retry.
     fn sync(&self) -> io::Result<()>;

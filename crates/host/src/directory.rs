@@ -171,11 +171,13 @@ impl HostFile {
 
     /// Writes zeros: reserves space where the file system has no call for it.
     fn fill(&self, bytes: u64) -> io::Result<()> {
-        let zeros = vec![0; FILLED_AT_ONCE.min(bytes) as usize];
-        let mut filled = 0;
+        let (held, mut filled) = (self.bytes()?, 0);
         while filled < bytes {
-            let part = &zeros[..FILLED_AT_ONCE.min(bytes - filled) as usize];
-            self.write_at(filled, part)?;
+            // What is there is written again.
+            let mut part = vec![0; FILLED_AT_ONCE.min(bytes - filled) as usize];
+            let there = held.saturating_sub(filled).min(part.len() as u64) as usize;
+            self.read_at(filled, &mut part[..there])?;
+            self.write_at(filled, &part)?;
             filled += part.len() as u64;
         }
         Ok(())
@@ -343,6 +345,27 @@ mod tests {
             file.read_at(0, &mut read).expect("read");
             assert!(&read[4096..4099] == b"xyz" && read.iter().filter(|byte| **byte != 0).count() == 3);
             assert_eq!(file.bytes().expect("length"), bytes);
+        }
+    }
+
+    #[test]
+    fn holes_are_filled_beside_what_is_there() {
+        use std::os::unix::fs::MetadataExt;
+        let (_keep, directory) = scratch();
+        let bytes = 3 << 20;
+        for (name, reserve) in [("a", HostFile::reserve as fn(&HostFile, u64) -> _), ("b", HostFile::fill)] {
+            let path = directory.path().join(name);
+            let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("create");
+            let file = HostFile::new(file);
+            file.write_at(0, b"head").expect("write");
+            file.write_at(bytes - 1, b"!").expect("write");
+            reserve(&file, bytes).expect("reserve");
+            file.sync().expect("sync");
+            assert!(fs::metadata(&path).expect("there").blocks() * 512 >= bytes, "{name} takes its space");
+            let mut read = vec![9; bytes as usize];
+            file.read_at(0, &mut read).expect("read");
+            assert!(read.starts_with(b"head\0") && read.ends_with(b"\0!"));
+            assert_eq!(read.iter().filter(|byte| **byte != 0).count(), 5);
         }
     }
 

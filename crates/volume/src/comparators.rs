@@ -517,6 +517,11 @@ async fn write_stripe(stripes: &Stripes, code: CodeSpec, content: &[u8]) -> Resu
         stripes.discard(&record).await;
         return Err(VolumeError::Blocks(failed(&"a disk failed while it was written")));
     }
+    // It is zeros, and what is measured shall not be that it takes its space.
+    for chunk in (0..record.places.len() as u16).map(ChunkIndex) {
+        let (id, store) = chunk_at(stripes, &record, chunk)?;
+        store.fill(id).await.map_err(|error| failed(&error))?;
+    }
     Ok((record, claim))
 }
 

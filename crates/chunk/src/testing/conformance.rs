@@ -23,6 +23,7 @@ pub async fn conformance<F: Future<Output = Arc<dyn ChunkStore>>>(mut make: impl
     an_id_is_taken_once(&*make().await).await;
     a_chunk_has_exactly_its_length(&*make().await).await;
     overwrites_change_what_they_name(&*make().await).await;
+    zeros_are_content(&*make().await).await;
     overwrites_of_parts_of_sectors_are_refused(&*make().await).await;
     a_fenced_lease_overwrites_nothing(&*make().await).await;
     reads_beside_overwrites_see_whole_sectors(&*make().await).await;
@@ -251,6 +252,41 @@ async fn overwrites_change_what_they_name(store: &dyn ChunkStore) {
     put(store, id, pattern(3, 5000)).await.expect("put");
     assert_eq!(store.sync().await, Ok(()));
     assert!(read_all(store, id, 5000).await == pattern(3, 5000));
+}
+
+/// A store may keep zeros without space, and nobody notices.
+async fn zeros_are_content(store: &dyn ChunkStore) {
+    for (number, bytes) in (0..).zip([1, 4028, 4096, 10_000, 1 << 20, (3 << 20) + 17]) {
+        // Nothing else, up to the last sector, and up to the last byte of one.
+        let last = (bytes - 1) / 4096 * 4096;
+        for (number, zeros) in (10 * number..).zip([bytes, last, last / 2]) {
+            let id = id(number);
+            let mut content = pattern(number, bytes).to_vec();
+            content[..zeros].fill(0);
+            let mut writer = store.create(id, bytes as u64).await.expect("create");
+            for part in content.chunks((bytes / 3).max(1)) {
+                writer.append(part.to_vec().into()).await.expect("append");
+            }
+            writer.commit(Durability::Synced).await.expect("commit");
+            assert!(read_all(store, id, bytes).await == content, "{zeros} of {bytes}");
+            assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64 }));
+            assert_eq!(store.verify(id).await.expect("verify").lost_sectors, vec![]);
+            if number % 2 == 0 {
+                store.fill(id).await.expect("filled");
+                assert!(read_all(store, id, bytes).await == content, "{zeros} of {bytes}, filled");
+            }
+            let new = pattern(99, bytes - last);
+            content[last..].copy_from_slice(&new);
+            let change = Overwrite { offset: last as u64, bytes: new };
+            store.overwrite(id, LEASE, &[change]).await.expect("overwrite");
+            assert!(read_all(store, id, bytes).await == content, "{zeros} of {bytes}, overwritten");
+            assert_eq!(store.sync().await, Ok(()));
+            assert_eq!(store.verify(id).await.expect("verify").lost_sectors, vec![]);
+            store.delete(id).await.expect("delete");
+        }
+    }
+    let id = id(1);
+    assert!(matches!(store.fill(id).await, Ok(()) | Err(ChunkError::NotFound { .. })));
 }
 
 async fn overwrites_of_parts_of_sectors_are_refused(store: &dyn ChunkStore) {

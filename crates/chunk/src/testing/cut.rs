@@ -203,6 +203,13 @@ impl ChunkStore for CutStore {
         self.cut.change(self.disk(), self.inner.overwrite(id, lease, changes), chunk_dead).await
     }
 
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        if self.traps.has_no_space_for_zeros() {
+            return Err(ChunkError::DiskFull { disk: self.disk(), needed_bytes: 1, free_bytes: 0 });
+        }
+        self.cut.change(self.disk(), self.inner.fill(id), chunk_dead).await
+    }
+
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.inner.info(id).await
     }

@@ -168,6 +168,11 @@ impl ChunkStore for FaultyStore {
         Ok(())
     }
 
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.shared.pass(Kind::Write).await?;
+        self.inner.fill(id).await
+    }
+
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.shared.pass(Kind::Read).await?;
         self.inner.info(id).await

@@ -28,10 +28,20 @@ struct TrapState {
     failing: Mutex<BTreeMap<DiskId, (u64, u64)>>,
     panics: AtomicBool,
     is_reserve_full: AtomicBool,
+    has_no_space_for_zeros: AtomicBool,
     spoiled: Mutex<Vec<(DiskId, Bytes)>>,
 }
 
 impl Traps {
+    /// Whether chunks of zeros find no space when they are to be filled.
+    pub fn set_no_space_for_zeros(&self, is_so: bool) {
+        self.0.has_no_space_for_zeros.store(is_so, Ordering::SeqCst);
+    }
+
+    pub(super) fn has_no_space_for_zeros(&self) -> bool {
+        self.0.has_no_space_for_zeros.load(Ordering::SeqCst)
+    }
+
     /// Overwrites of chunks wait here.
     pub fn overwrites(&self) -> &Trap {
         &self.0.overwrites

@@ -4,7 +4,8 @@
 //! 1. A sector's content and its table entry are written under the chunk's lock, so no read sees one without the other.
 //! 2. Nothing is written before all changes were found to fit and the lease to stand; the owner's gate is held shared until
 //!    all is written.
-//! 3. A crash may leave content without its entry, or the other way round: that sector then fails its check, and only
+//! 3. A chunk that is hollow takes its space before anything is written into it, so that no write lacks it.
+//! 4. A crash may leave content without its entry, or the other way round: that sector then fails its check, and only
 //!    that one. The bytes of other sectors and entries that are written again with it are the same bytes.
 
 use std::io;
@@ -15,8 +16,9 @@ use claystone_chunk::{ChunkError, ChunkId, Lease, Overwrite};
 use claystone_env::File;
 
 use super::write::UNSYNCED_MAX;
-use super::{Files, OpenFile, Unsynced, lock};
-use crate::layout::{Header, SECTOR, SectorCrc, table_offset};
+use super::{Files, OpenFile, Room, Unsynced, lock};
+use crate::error::Refused;
+use crate::layout::{Header, SECTOR, SectorCrc, file_bytes, table_offset};
 
 /// Changes that follow each other in the chunk, as they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +38,11 @@ impl Files {
                 return Err(ChunkError::Fenced { lease, fenced });
             }
             let _change = self.chunk_lock(id).write().unwrap_or_else(PoisonError::into_inner);
-            let OpenFile { file, header } = self.open_to_write(id)?;
+            let opened = self.open_to_write(id)?;
             for change in changes {
-                change.check(id, header.bytes)?;
+                change.check(id, opened.header.bytes)?;
             }
+            let OpenFile { file, header } = self.filled(opened, Room::All)?;
             for stretch in stretches(changes) {
                 write(&*file, &header, &stretch).map_err(|error| self.write_torn("overwriting a chunk", &error))?;
             }
@@ -49,6 +52,31 @@ impl Files {
             unsynced.len() > UNSYNCED_MAX
         };
         if many { self.sync() } else { Ok(()) }
+    }
+
+    /// See [`claystone_chunk::ChunkStore::fill`].
+    pub fn fill_chunk(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.writable()?;
+        let _change = self.chunk_lock(id).write().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.open_to_write(id)?;
+        Ok(self.filled(opened, Room::AboveReserve).map(|_| ())?)
+    }
+
+    /// Takes the space for the content of a hollow chunk, whose lock the caller has. Until a sync either may be undone by a crash: the chunk
+    /// reads as zeros in all cases.
+    fn filled(&self, opened: OpenFile, room: Room) -> Result<OpenFile, Refused> {
+        let OpenFile { file, header } = opened;
+        if !header.is_hollow {
+            return Ok(OpenFile { file, header });
+        }
+        let file_bytes = file_bytes(header.bytes);
+        self.check_space(file_bytes, room)?;
+        file.reserve(file_bytes).map_err(|error| self.change_failed("filling a chunk", &error, file_bytes))?;
+        let header = Header { is_hollow: false, ..header };
+        file.write_at(0, &header.encode()).map_err(|error| self.write_torn("filling a chunk", &error))?;
+        let opened = OpenFile { file, header };
+        lock(&self.opened).keep(header.id, opened.clone());
+        Ok(opened)
     }
 
     /// The file of a committed chunk: an overwrite needs nothing of what its file holds but the header.

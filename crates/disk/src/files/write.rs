@@ -17,7 +17,7 @@ use claystone_env::File;
 use super::{Files, Room, Unsynced, lock};
 use crate::error::Refused;
 use crate::index::{dir_of, dir_path, file_path};
-use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head};
+use crate::layout::{CHUNK_BYTES_MAX, Header, SECTOR, SectorCrc, data_offset, file_bytes, head, table_of_zeros};
 use crate::reader::Opened;
 
 /// Chunk files that wait for a sync; one more makes whoever adds it sync them all.
@@ -56,10 +56,10 @@ impl Files {
         }
     }
 
-    /// Makes the file of a chunk in `writing` that will have `bytes`.
-    pub fn create_file(&self, id: ChunkId, bytes: u64) -> Result<Arc<dyn File>, ChunkError> {
+    /// Makes the file of a chunk in `writing` that will take so many bytes.
+    pub fn create_file(&self, id: ChunkId, file_bytes: u64) -> Result<Arc<dyn File>, ChunkError> {
         self.writable()?;
-        self.check_space(file_bytes(bytes), Room::AboveReserve)?;
+        self.check_space(file_bytes, Room::AboveReserve)?;
         let path = file_path(id);
         let mut result = self.directory.create(&path);
         match result.as_ref().err().map(io::Error::kind) {
@@ -82,7 +82,7 @@ impl Files {
             }
             _ => (),
         }
-        let file = result.map_err(|error| self.change_failed("making a chunk file", &error, file_bytes(bytes)))?;
+        let file = result.map_err(|error| self.change_failed("making a chunk file", &error, file_bytes))?;
         self.set_unfinished_file(id, true);
         Ok(file)
     }
@@ -115,7 +115,7 @@ impl Files {
         durability: Durability,
     ) -> Result<(), ChunkError> {
         self.writable()?;
-        let header = Header { id, bytes };
+        let header = Header { id, bytes, is_hollow: false };
         let head = head(&header, table);
         if let Err(error) = file.write_at(0, &head) {
             return Err(self.write_failed(id, &error, head.len() as u64).into());
@@ -133,8 +133,8 @@ impl Files {
                 &joined
             }
         };
-        let header = Header { id, bytes: content.len() as u64 };
-        let file = self.create_file(id, header.bytes)?;
+        let header = Header { id, bytes: content.len() as u64, is_hollow: false };
+        let file = self.create_file(id, file_bytes(header.bytes))?;
         let mut head = head(&header, &SectorCrc::new(id).table(0, content));
         let written = if header.data_offset() < SECTOR {
             head.extend_from_slice(content);
@@ -144,6 +144,20 @@ impl Files {
         };
         if let Err(error) = written {
             return Err(self.write_failed(id, &error, file_bytes(header.bytes)).into());
+        }
+        self.committed(id, &file, durability)
+    }
+
+    /// (absent) -> committed, for a chunk in `writing` of so many zeros: they are a hole of the file.
+    pub fn write_hollow(&self, id: ChunkId, bytes: u64, durability: Durability) -> Result<(), ChunkError> {
+        let header = Header { id, bytes, is_hollow: true };
+        let head = head(&header, &table_of_zeros(id, bytes));
+        // The head, and what has the last byte.
+        let taken_bytes = head.len() as u64 + SECTOR;
+        let file = self.create_file(id, taken_bytes)?;
+        let written = file.write_at(file_bytes(bytes) - 1, &[0]).and_then(|()| file.write_at(0, &head));
+        if let Err(error) = written {
+            return Err(self.write_failed(id, &error, taken_bytes).into());
         }
         self.committed(id, &file, durability)
     }

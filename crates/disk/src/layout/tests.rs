@@ -15,7 +15,7 @@ fn hex(bytes: &[u8]) -> String {
 // The worked example of docs/formats/chunk-directory.md. A change here is a new format version.
 #[test]
 fn the_golden_packed_file() {
-    let header = Header { id: id(), bytes: 5 };
+    let header = Header { id: id(), bytes: 5, is_hollow: false };
     let mut file = head(&header, &SectorCrc::new(id()).table(0, b"clay\n"));
     file.extend_from_slice(b"clay\n");
     assert_eq!(
@@ -29,7 +29,7 @@ fn the_golden_packed_file() {
 #[test]
 fn the_golden_aligned_file() {
     let content: Vec<u8> = (0..10_000u32).map(|at| (at / 7) as u8).collect();
-    let header = Header { id: id(), bytes: 10_000 };
+    let header = Header { id: id(), bytes: 10_000, is_hollow: false };
     let head = head(&header, &SectorCrc::new(id()).table(0, &content));
     assert_eq!(head.len(), 4096);
     assert_eq!(
@@ -41,10 +41,24 @@ fn the_golden_aligned_file() {
     assert!(head[76..].iter().all(|byte| *byte == 0));
 }
 
+#[test]
+fn the_golden_hollow_file() {
+    let header = Header { id: id(), bytes: 10_000, is_hollow: true };
+    let head = head(&header, &table_of_zeros(id(), 10_000));
+    assert_eq!(
+        hex(&head[..80]),
+        "434c415943484e4b01000400c8b9ef9c2a1706f5e4d3c2b1007a5e3c8f010000\
+         0100000000000000102700000000000000000000000000000100000000000000\
+         d2ac28fd9c64605e254a330c00000000"
+    );
+    assert_eq!(table_of_zeros(id(), 10_000), SectorCrc::new(id()).table(0, &[0; 10_000]));
+    assert_eq!(Header::decode(id(), &head), Head::Committed(header));
+}
+
 // Builds before the first release counted changes in bytes that are reserved now.
 #[test]
 fn what_is_in_reserved_bytes_is_not_read() {
-    let header = Header { id: id(), bytes: 10_000 };
+    let header = Header { id: id(), bytes: 10_000, is_hollow: false };
     let mut bytes = header.encode();
     put(&mut bytes, 48, 3u64.to_le_bytes());
     let crc = crc32c_without(&bytes, CRC_AT);
@@ -66,7 +80,7 @@ fn content_is_packed_while_the_file_is_one_block() {
 
 #[test]
 fn a_header_says_what_it_is() {
-    let header = Header { id: id(), bytes: 5 };
+    let header = Header { id: id(), bytes: 5, is_hollow: false };
     let bytes = header.encode();
     assert_eq!(Header::decode(id(), &bytes), Head::Committed(header));
     assert_eq!(Header::decode(id(), &[]), Head::Remnant);
@@ -77,7 +91,7 @@ fn a_header_says_what_it_is() {
 
 #[test]
 fn a_cut_header_is_damaged() {
-    let bytes = Header { id: id(), bytes: 5 }.encode();
+    let bytes = Header { id: id(), bytes: 5, is_hollow: false }.encode();
     for end in 1..HEADER_BYTES {
         assert!(matches!(Header::decode(id(), &bytes[..end]), Head::Damaged(_)), "cut at {end}");
     }
@@ -85,7 +99,7 @@ fn a_cut_header_is_damaged() {
 
 #[test]
 fn a_flip_anywhere_in_a_header_is_damage() {
-    let bytes = Header { id: id(), bytes: 5 }.encode();
+    let bytes = Header { id: id(), bytes: 5, is_hollow: false }.encode();
     for bit in 0..HEADER_BYTES * 8 {
         let mut bytes = bytes;
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -95,7 +109,7 @@ fn a_flip_anywhere_in_a_header_is_damage() {
 
 #[test]
 fn a_newer_chunk_is_said_to_be_newer() {
-    let mut bytes = Header { id: id(), bytes: 5 }.encode();
+    let mut bytes = Header { id: id(), bytes: 5, is_hollow: false }.encode();
     put(&mut bytes, 8, 2u16.to_le_bytes());
     let crc = crc32c_without(&bytes, CRC_AT);
     put(&mut bytes, CRC_AT, crc.to_le_bytes());
@@ -135,7 +149,7 @@ proptest! {
     #[test]
     fn headers_come_back(stripe: u128, index: u16, generation: u32, bytes in 1..=CHUNK_BYTES_MAX) {
         let id = ChunkId { stripe: StripeId(stripe), index: ChunkIndex(index), generation: Generation(generation) };
-        let header = Header { id, bytes };
+        let header = Header { id, bytes, is_hollow: false };
         prop_assert_eq!(Header::decode(id, &header.encode()), Head::Committed(header));
     }
 

@@ -265,3 +265,32 @@ async fn the_status_tells_how_many_copies_the_log_has() {
     write(&volume, 1, 2).await.expect("two disks are left");
     assert_eq!(shown(), (2, 3));
 }
+
+/// Chunks of zeros that took no space so far: on full disks the pages that would come there wait, and no chunk misses a merge.
+#[tokio::test]
+async fn what_has_no_space_for_its_zeros_waits_in_the_log() {
+    let world = World::new(4).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let mut model = vec![0; MIB as usize];
+    let write = async |model: &mut Vec<u8>, seed: u64, offset: usize| {
+        let content = pattern(seed, 4096);
+        model[offset..offset + 4096].copy_from_slice(&content);
+        volume.write(offset as u64, content, Durable::Now).await.expect("the log takes it");
+    };
+    write(&mut model, 1, 0).await;
+    volume.merge_all().await.expect("merged");
+    write(&mut model, 2, 64 << 10).await;
+    world.set_free(0);
+    world.traps.set_no_space_for_zeros(true);
+    for _ in 0..3 {
+        assert_eq!(volume.merge_once(u64::MAX).await.expect("it goes on").pages, 0);
+    }
+    let id = world.meta.volume("v").await.expect("it is there").id;
+    let stripes = world.meta.volume_stripes(id, None, 9).await.expect("readable");
+    assert!(stripes[0].1.places.iter().all(Option::is_some), "no chunk was given up");
+    check(&volume, &model, "waiting").await;
+    world.traps.set_no_space_for_zeros(false);
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    check(&volume, &model, "merged").await;
+}

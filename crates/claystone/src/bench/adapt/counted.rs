@@ -102,6 +102,10 @@ impl ChunkStore for Counted {
         self.inner.overwrite(id, lease, changes).await
     }
 
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.inner.fill(id).await
+    }
+
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.inner.info(id).await
     }

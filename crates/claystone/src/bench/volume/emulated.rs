@@ -269,6 +269,10 @@ impl ChunkStore for EmulatedStore {
         self.wire.call(Kind::Write, bytes, work, |()| 0).await
     }
 
+    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.ask(self.inner.fill(id)).await
+    }
+
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
         self.ask(self.inner.info(id)).await
     }
