@@ -323,9 +323,10 @@ fn refused(error: VolumeError) -> AdminError {
         VolumeError::BadName { .. } | VolumeError::BadSnapshotName { .. } => {
             AdminError::Invalid { field: "name", reason }
         }
-        VolumeError::BadHomes { .. } | VolumeError::TooFewAtHome { .. } => {
-            AdminError::Invalid { field: "homes", reason }
-        }
+        VolumeError::BadHome { .. }
+        | VolumeError::UnevenHomes { .. }
+        | VolumeError::TooFewNodes { .. }
+        | VolumeError::TooFewAtHome { .. } => AdminError::Invalid { field: "homes", reason },
         VolumeError::BadLength { .. } | VolumeError::NotWholeStripes { .. } => {
             AdminError::Invalid { field: "bytes", reason }
         }

@@ -79,37 +79,30 @@ pub fn place_chunks(
 /// The nodes where chunks of a stripe are to lie, of those for which that matters.
 pub type Homes = BTreeMap<ChunkIndex, NodeId>;
 
-/// Chooses as [`place_chunks`] does, but chunks with a home come first, and go to a disk there; where none of these may have one it goes
-/// where it would without.
-///
-/// # Panics
-/// As there.
+/// Chooses disks for all chunks of a stripe as [`place_chunks`] does, but those with a home come first, and go to a disk there that has no
+/// other data of it; where none may have one it goes where it would without.
 pub fn place_at_home(
     code: CodeSpec,
     candidates: &[Candidate],
     homes: &Homes,
-    taken: &[Placed],
-    chunks: &[ChunkIndex],
     mut draw: impl FnMut(u64) -> u64,
 ) -> Vec<Option<DiskId>> {
-    let mut placed = taken.to_vec();
-    let mut disks: BTreeMap<ChunkIndex, DiskId> = BTreeMap::new();
-    let mut place = |chunk: ChunkIndex, candidates: &[Candidate]| {
-        let disk = place_chunks(code, candidates, &placed, &[chunk], &mut draw)[0]?;
+    let mut placed: Vec<Placed> = Vec::new();
+    let chunks = || (0..code.shape().chunks()).map(ChunkIndex);
+    let mut place = |placed: &mut Vec<Placed>, chunk: ChunkIndex, candidates: &[Candidate]| {
+        let disk = place_chunks(code, candidates, placed, &[chunk], &mut draw)[0]?;
         let node = candidates.iter().find(|candidate| candidate.disk == disk)?.node.clone();
         placed.push(Placed { chunk, disk, node });
         Some(disk)
     };
-    for (chunk, home) in chunks.iter().filter_map(|chunk| Some((*chunk, homes.get(chunk)?))) {
-        let there: Vec<Candidate> = candidates.iter().filter(|candidate| candidate.node == *home).cloned().collect();
-        disks.extend(place(chunk, &there).map(|disk| (chunk, disk)));
+    for (chunk, home) in chunks().filter_map(|chunk| Some((chunk, homes.get(&chunk)?))) {
+        let has_data = |disk: DiskId| placed.iter().any(|placed| placed.disk == disk);
+        let at_home = |candidate: &&Candidate| candidate.node == *home && !has_data(candidate.disk);
+        let there: Vec<Candidate> = candidates.iter().filter(at_home).cloned().collect();
+        place(&mut placed, chunk, &there);
     }
-    for chunk in chunks {
-        if !disks.contains_key(chunk) {
-            disks.extend(place(*chunk, candidates).map(|disk| (*chunk, disk)));
-        }
-    }
-    chunks.iter().map(|chunk| disks.get(chunk).copied()).collect()
+    let at_home: BTreeMap<ChunkIndex, DiskId> = placed.iter().map(|placed| (placed.chunk, placed.disk)).collect();
+    chunks().map(|chunk| at_home.get(&chunk).copied().or_else(|| place(&mut placed, chunk, candidates))).collect()
 }
 
 /// Where lost chunks of a stripe go.
@@ -312,8 +305,7 @@ mod tests {
         let at_home = |code: &str, candidates: &[Candidate], homes: &[(u16, &str)]| {
             let code: CodeSpec = code.parse().expect("a valid code");
             let homes = homes.iter().map(|(chunk, node)| (ChunkIndex(*chunk), NodeId((*node).to_owned()))).collect();
-            let all = chunks(0..code.shape().chunks());
-            let disks = place_at_home(code, candidates, &homes, &[], &all, |bound| bound / 2);
+            let disks = place_at_home(code, candidates, &homes, |bound| bound / 2);
             let node = |disk: Option<DiskId>| {
                 candidates.iter().find(|found| Some(found.disk) == disk).map(|found| &found.node.0[..])
             };

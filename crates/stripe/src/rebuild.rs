@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use claystone_chunk::{ChunkId, DiskId, Generation, NodeId};
+use claystone_chunk::{ChunkId, DiskId, Generation};
 use claystone_code::ChunkIndex;
 use claystone_meta::{ChunkPlace, StripeRecord, Swap};
 use futures::future::try_join_all;
@@ -15,7 +15,7 @@ use crate::fresh::{Target, create, delete_all, roomy, settle};
 use crate::gather::{Sources, Window, gather};
 use crate::lanes::Disks;
 use crate::writer::in_time;
-use crate::{Claim, Family, Hold, Homes, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
+use crate::{Claim, Family, Hold, Layout, Member, Placed, StripeError, Stripes, place_chunks, rehouse};
 
 /// Lets background work wait its turn. Called before each step with the bytes it is about to read and write.
 #[async_trait]
@@ -62,11 +62,11 @@ impl Rebuilt {
 }
 
 /// Where the new chunks of a stripe go.
-struct Targets {
+pub(crate) struct Targets {
     /// Names and disks.
-    chunks: Vec<Target>,
+    pub(crate) chunks: Vec<Target>,
     /// Copies that lie where some of these go, and that the stripe is without then.
-    give_way: Vec<ChunkIndex>,
+    pub(crate) give_way: Vec<ChunkIndex>,
 }
 
 /// Chunks rebuilt on their new disks, synced and read back, not yet named.
@@ -115,25 +115,7 @@ pub(crate) async fn spread(
     rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
 }
 
-/// Copies chunks that lie elsewhere to their homes. `None`: there are none for which a disk at home is free.
-pub(crate) async fn bring_home(
-    stripes: &Stripes,
-    record: &StripeRecord,
-    homes: &Homes,
-    pace: &dyn Pace,
-) -> Result<Option<Rebuilt>, StripeError> {
-    let layout = Layout::of(record)?;
-    let claim = stripes.claim_record(record);
-    let hold = stripes.share(record.id).await?;
-    let chunks = targets_at_home(stripes, record, homes, layout.chunk_bytes());
-    if chunks.is_empty() {
-        return Ok(None);
-    }
-    let targets = Targets { chunks, give_way: Vec::new() };
-    rebuild_on(stripes, record, targets, &layout, (claim, hold), pace).await.map(Some)
-}
-
-async fn rebuild_on(
+pub(crate) async fn rebuild_on(
     stripes: &Stripes,
     record: &StripeRecord,
     Targets { chunks: targets, give_way }: Targets,
@@ -283,38 +265,9 @@ fn targets_apart(stripes: &Stripes, record: &StripeRecord, chunk_bytes: u64) -> 
     Some(targets).filter(|targets: &Vec<_>| !targets.is_empty())
 }
 
-/// Names and disks of the chunks that are on another node than their home, and for which there is a disk at home. What is damaged, or on
-/// a disk that does not answer, is left to repair.
-fn targets_at_home(stripes: &Stripes, record: &StripeRecord, homes: &Homes, chunk_bytes: u64) -> Vec<Target> {
-    let (mut lies, mut away): (Vec<Placed>, Vec<(ChunkIndex, &NodeId)>) = (Vec::new(), Vec::new());
-    for (index, place) in (0..).map(ChunkIndex).zip(&record.places) {
-        let Some((place, member)) = place.and_then(|place| Some((place, stripes.stores.member(place.disk)?))) else {
-            continue;
-        };
-        let node = member.record.node.clone();
-        match homes.get(&index) {
-            Some(home) if *home != node && !place.damaged && member.readable() => away.push((index, home)),
-            _ => {}
-        }
-        lies.push(Placed { chunk: index, disk: place.disk, node });
-    }
-    let candidates = roomy(stripes, chunk_bytes);
-    let mut targets = Vec::new();
-    for (index, home) in away {
-        let there: Vec<_> = candidates.iter().filter(|candidate| candidate.node == *home).cloned().collect();
-        let beside: Vec<Placed> = lies.iter().filter(|placed| placed.chunk != index).cloned().collect();
-        let draw = |bound| stripes.env.random.below(bound);
-        let Some(disk) = place_chunks(record.code, &there, &beside, &[index], draw)[0] else { continue };
-        lies = beside;
-        lies.push(Placed { chunk: index, disk, node: home.clone() });
-        targets.push((new_name(stripes, record, index), disk));
-    }
-    targets
-}
-
 /// A name that no chunk of the stripe had. A chunk that nothing names any more may still lie on a disk under the next generation;
 /// a random start keeps the new name apart from it.
-fn new_name(stripes: &Stripes, record: &StripeRecord, index: ChunkIndex) -> ChunkId {
+pub(crate) fn new_name(stripes: &Stripes, record: &StripeRecord, index: ChunkIndex) -> ChunkId {
     // Of all places: one chunk may have the name that another had.
     let old = record.places.iter().flatten().map(|place| place.generation.0).max().unwrap_or(0);
     let generation = Generation(old.wrapping_add(1 + stripes.env.random.below(1 << 20) as u32));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use claystone_chunk::{ByteRange, ChunkError, ChunkId, DiskId, Durability, StripeId};
 use claystone_code::{ChunkIndex, CodeSpec, ConversionPlan};
 use claystone_env::{Env, timeout};
-use claystone_meta::{Span, StripeRecord};
+use claystone_meta::{ChunkPlace, Span, StripeRecord};
 use tokio::sync::mpsc;
 
 use crate::claim::Claims;
@@ -17,8 +17,8 @@ use crate::lanes::Lanes;
 use crate::lookup::Lookups;
 use crate::writer::{Banding, Placing, Spending};
 use crate::{
-    Converted, DegradedReads, Family, Heats, Hold, Homes, Housing, Pace, Rebuilt, Recoded, Rooms, Stores, StripeError,
-    StripeReader, StripeWriter, Verification,
+    Converted, DegradedReads, Family, Heats, Hold, Homes, Homing, Housing, Pace, Rebuilt, Recoded, Rooms, Stores,
+    StripeError, StripeReader, StripeWriter, Verification,
 };
 
 /// What the operator decided about stripes, checked.
@@ -363,8 +363,13 @@ impl Stripes {
         crate::rebuild::spread(self, record, pace).await
     }
 
-    /// Copies chunks that lie on another node than their home to disks there, those for which there are some. `None`: all that can be
-    /// are at home.
+    /// Which stripes with chunks of so many bytes can be brought home, as disks are now.
+    pub fn homing<'a>(&self, homes: &'a Homes, chunk_bytes: u64) -> Homing<'a> {
+        Homing::new(self, homes, chunk_bytes)
+    }
+
+    /// Copies chunks that lie on another node than their home to disks there, those for which there are some, and moves parity where the
+    /// stripe survives more losses of nodes for it. `None`: all that can be are at home.
     ///
     /// # Errors
     /// As [`Stripes::rebuild`].
@@ -374,7 +379,7 @@ impl Stripes {
         homes: &Homes,
         pace: &dyn Pace,
     ) -> Result<Option<Rebuilt>, StripeError> {
-        crate::rebuild::bring_home(self, record, homes, pace).await
+        crate::homing::bring_home(self, record, homes, pace).await
     }
 
     /// Writes the parity of `code` over the data chunks of a stripe, which stay as they are, as does parity that it has already; reads
@@ -400,6 +405,15 @@ impl Stripes {
     /// claim dropped.
     pub async fn discard_superseded(&self, before: &StripeRecord, after: &StripeRecord) -> bool {
         crate::recode::discard_superseded(self, before, after).await
+    }
+
+    /// Deletes chunks that were rebuilt, and whose record was not changed.
+    pub async fn discard_rebuilt(&self, rebuilt: Rebuilt) {
+        let place = |(index, place): &(ChunkIndex, Option<ChunkPlace>)| {
+            let place = (*place)?;
+            Some((ChunkId { stripe: rebuilt.swap.stripe, index: *index, generation: place.generation }, place.disk))
+        };
+        crate::fresh::delete_all(self, &rebuilt.swap.places.iter().filter_map(place).collect::<Vec<_>>()).await;
     }
 
     /// Makes other stripes of these, over the same data chunks: writes what the plan writes, reads it back, and returns the

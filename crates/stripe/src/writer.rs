@@ -129,7 +129,7 @@ impl StripeWriter {
                 let disks = Disks { candidates: &candidates, known: &known };
                 stripes.lanes.place(spec, family, layout.chunk_bytes(), disks, draw)
             }
-            Placing::AtHome(homes) => place_at_home(spec, &candidates, homes, &[], &chunks, draw),
+            Placing::AtHome(homes) => place_at_home(spec, &candidates, homes, draw),
             Placing::Anywhere => place_chunks(spec, &candidates, &[], &chunks, draw),
         };
         let id = StripeId::new(stripes.env.clock.wall(), &*stripes.env.random);

@@ -47,15 +47,27 @@ pub enum VolumeError {
         /// The code.
         code: CodeSpec,
     },
-    /// The volume cannot have these homes.
-    #[error("a volume of {redundancy} with {} homes: {reason}", .homes.len())]
-    BadHomes {
-        /// Them.
-        homes: Vec<NodeId>,
-        /// How it was to be kept.
+    /// It cannot be a home, or is named twice.
+    #[error("{:?} cannot be a home, or is one twice: a node's label of letters, digits, '.', '_' and '-' is needed", .home.0)]
+    BadHome {
+        /// What was given.
+        home: NodeId,
+    },
+    /// So many homes do not have as many data chunks each, or more than may be lost with one.
+    #[error("{homes} homes do not fit {redundancy}: {}", uneven(redundancy))]
+    UnevenHomes {
+        /// How many.
+        homes: usize,
+        /// How the volume was to be kept.
         redundancy: Redundancy,
-        /// Why not.
-        reason: String,
+    },
+    /// With the disks there are, a stripe is lost with one of its nodes.
+    #[error(
+        "{code} with these homes needs more nodes: on those that take writes a stripe would be lost with one of them"
+    )]
+    TooFewNodes {
+        /// The code.
+        code: CodeSpec,
     },
     /// Strands are of whole stripes.
     #[error("a volume with homes has whole stripes: {bytes} bytes are no multiple of {stripe_bytes}")]
@@ -250,6 +262,13 @@ fn other_data(from: &CodeSpec, to: &CodeSpec) -> String {
         "stripes of {from} cannot become {to}: data stays where it is, so they keep {has} data {chunks}; a volume made as \
          mirror:{wanted}x{copies} can become {to}, and this one rs:{has}+{lost} or mirror:{has}x{copies}"
     )
+}
+
+/// What homes a volume takes.
+fn uneven(redundancy: &Redundancy) -> String {
+    let (data, survived) = (redundancy.code.shape().data, redundancy.tolerance_min());
+    let chunks = if data == 1 { "chunk" } else { "chunks" };
+    format!("each has as many of its {data} data {chunks}, and at most the {survived} that it survives to lose")
 }
 
 /// The homes that there are.

@@ -18,7 +18,7 @@
 //! ([`crate::switch`]). Where merging is due room in the log comes first: between two of its rounds one or two stripes are, which takes a
 //! fifth of the time at most; from 100 % on none is.
 //!
-//! As often, chunks that lie elsewhere are brought home ([`crate::homes`]), where merging is not due.
+//! As often, chunks that lie elsewhere are brought home ([`crate::homes`]), while merging is not due.
 //!
 //! A log on disks that take no writes, or that misses copies, is looked after meanwhile ([`crate::tending`]).
 //!

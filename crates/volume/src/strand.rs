@@ -22,7 +22,7 @@ use claystone_meta::VolumeRecord;
 use futures::future::try_join_all;
 
 use crate::blocks::Spans;
-use crate::homes::columns_of_home;
+use crate::homes::chunks_at_home;
 use crate::volumes::{SnapshotName, is_name};
 use crate::{Access, Blocks, BlocksError, Durable, Span, Stretch, VolumeError, Zeroing, within};
 
@@ -81,7 +81,8 @@ struct Window {
 impl Window {
     /// Of the home with this number.
     fn new(record: &VolumeRecord, home: usize) -> Window {
-        let bytes = u64::from(columns_of_home(record)) * record.chunk_bytes;
+        let chunks = chunks_at_home(&record.homes, record.redundancy.code.shape().data);
+        let bytes = u64::from(chunks) * record.chunk_bytes;
         Window { stripe_bytes: record.stripe_bytes(), first: home as u64 * bytes, bytes }
     }
 
@@ -101,7 +102,7 @@ impl Window {
     }
 
     /// Cuts a range of the strand into what follows each other in the volume too, and says where that is.
-    fn pieces(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    fn parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> {
         let window = *self;
         let mut at = range.offset;
         std::iter::from_fn(move || {
@@ -111,17 +112,14 @@ impl Window {
         })
     }
 
-    /// An error of the volume, told of the strand.
-    fn told(&self, error: BlocksError) -> BlocksError {
+    /// An error of the volume about a part that was asked for, told of the strand.
+    fn told(&self, part: ByteRange, error: BlocksError) -> BlocksError {
         let told = |range: ByteRange| ByteRange { offset: self.offset(range.offset), ..range };
         match error {
             BlocksError::Lost { range } => BlocksError::Lost { range: told(range) },
             BlocksError::Slow { range } => BlocksError::Slow { range: told(range) },
             // It may be said of more than was asked for.
-            BlocksError::Unavailable { range, reason } => {
-                let start = range.offset.max(range.offset / self.stripe_bytes * self.stripe_bytes + self.first);
-                BlocksError::Unavailable { range: told(ByteRange { offset: start, ..range }), reason }
-            }
+            BlocksError::Unavailable { reason, .. } => BlocksError::Unavailable { range: told(part), reason },
             other => other,
         }
     }
@@ -136,17 +134,29 @@ pub struct Strand {
 }
 
 impl Strand {
-    /// The strand `name` of a volume of this record, or of a snapshot of it, as `blocks`.
-    pub(crate) fn new(name: StrandName, record: &VolumeRecord, blocks: Arc<dyn Blocks>) -> Result<Strand, VolumeError> {
+    /// The strand `name` of a volume of this record, or of a snapshot of it, which `open` opens if there is such a strand.
+    pub(crate) async fn open(
+        name: StrandName,
+        record: &VolumeRecord,
+        open: impl Future<Output = Result<Arc<dyn Blocks>, VolumeError>>,
+    ) -> Result<Strand, VolumeError> {
         let home = record.homes.iter().position(|home| *home == name.home);
         let missing = || VolumeError::NoSuchStrand { name: name.to_string(), homes: record.homes.clone() };
         let window = Window::new(record, home.ok_or_else(missing)?);
-        Ok(Strand { name, blocks, window })
+        Ok(Strand { name, blocks: open.await?, window })
     }
 
     /// Its name.
     pub fn name(&self) -> &StrandName {
         &self.name
+    }
+
+    /// Whether a change of this range may be made.
+    fn takes(&self, range: ByteRange) -> Result<(), BlocksError> {
+        match self.access() {
+            Access::ReadOnly => Err(BlocksError::ReadOnly),
+            Access::ReadWrite => within(range, self.bytes()),
+        }
     }
 }
 
@@ -166,36 +176,38 @@ impl Blocks for Strand {
 
     async fn read(&self, range: ByteRange) -> Result<Vec<Stretch>, BlocksError> {
         within(range, self.bytes())?;
-        let reads = self.window.pieces(range).map(|piece| self.blocks.read(piece));
-        let read = try_join_all(reads).await.map_err(|error| self.window.told(error))?;
+        let read = async |part| self.blocks.read(part).await.map_err(|error| self.window.told(part, error));
+        let read = try_join_all(self.window.parts(range).map(read)).await?;
         Ok(read.into_iter().flatten().collect())
     }
 
-    async fn write(&self, offset: u64, content: Bytes, durable: Durable) -> Result<(), BlocksError> {
-        within(ByteRange { offset, bytes: content.len() as u64 }, self.bytes())?;
-        let mut left = content.clone();
-        let pieces = self.window.pieces(ByteRange { offset, bytes: content.len() as u64 });
-        let writes = pieces.map(|piece| self.blocks.write(piece.offset, left.split_to(piece.bytes as usize), durable));
-        let written = try_join_all(writes.collect::<Vec<_>>()).await;
-        written.map(|_| ()).map_err(|error| self.window.told(error))
+    async fn write(&self, offset: u64, mut content: Bytes, durable: Durable) -> Result<(), BlocksError> {
+        let range = ByteRange { offset, bytes: content.len() as u64 };
+        self.takes(range)?;
+        let parts = self.window.parts(range).count();
+        // One after another, as the volume does with what is long; and durable together.
+        for part in self.window.parts(range) {
+            let durable = if parts == 1 { durable } else { Durable::WithFlush };
+            let written = self.blocks.write(part.offset, content.split_to(part.bytes as usize), durable).await;
+            written.map_err(|error| self.window.told(part, error))?;
+        }
+        if parts > 1 && durable == Durable::Now { self.blocks.flush().await } else { Ok(()) }
     }
 
     async fn write_zeroes(&self, range: ByteRange, how: Zeroing) -> Result<(), BlocksError> {
-        within(range, self.bytes())?;
+        self.takes(range)?;
         let page_bytes = u64::from(self.page_bytes());
         let is_of_pages = range.offset.is_multiple_of(page_bytes) && range.end().is_multiple_of(page_bytes);
-        // Before anything is changed: some pieces may be fast.
-        if how.only_fast && !is_of_pages && self.access() == Access::ReadWrite {
+        // Before anything is changed: some parts may be fast.
+        if how.only_fast && range.bytes > 0 && !is_of_pages {
             return Err(BlocksError::Slow { range });
         }
-        let piecewise = Zeroing { durable: Durable::WithFlush, ..how };
-        for piece in self.window.pieces(range) {
-            self.blocks.write_zeroes(piece, piecewise).await.map_err(|error| self.window.told(error))?;
+        let of_part = Zeroing { durable: Durable::WithFlush, ..how };
+        for part in self.window.parts(range) {
+            let zeroed = self.blocks.write_zeroes(part, of_part).await;
+            zeroed.map_err(|error| self.window.told(part, error))?;
         }
-        match how.durable {
-            Durable::Now => self.blocks.flush().await,
-            Durable::WithFlush => Ok(()),
-        }
+        if how.durable == Durable::Now { self.blocks.flush().await } else { Ok(()) }
     }
 
     async fn flush(&self) -> Result<(), BlocksError> {
@@ -205,11 +217,11 @@ impl Blocks for Strand {
     async fn spans(&self, range: ByteRange, spans_max: usize) -> Result<Vec<Span>, BlocksError> {
         within(range, self.bytes())?;
         let mut spans = Spans::new(spans_max);
-        for piece in self.window.pieces(range) {
-            let found = self.blocks.spans(piece, spans_max).await.map_err(|error| self.window.told(error))?;
+        for part in self.window.parts(range) {
+            let found = self.blocks.spans(part, spans_max).await.map_err(|error| self.window.told(part, error))?;
             let covered: u64 = found.iter().map(|span| span.bytes).sum();
             let took_all = found.into_iter().all(|span| spans.push(span.bytes, span.kind));
-            if !took_all || covered < piece.bytes {
+            if !took_all || covered < part.bytes {
                 break;
             }
         }
@@ -247,8 +259,8 @@ mod tests {
         places.sort_unstable();
         assert_eq!(places, (0..36).collect::<Vec<_>>());
         let pieces: Vec<(u64, u64)> =
-            window(1).pieces(ByteRange { offset: 4, bytes: 9 }).map(|piece| (piece.offset, piece.bytes)).collect();
+            window(1).parts(ByteRange { offset: 4, bytes: 9 }).map(|piece| (piece.offset, piece.bytes)).collect();
         assert_eq!(pieces, [(10, 2), (18, 6), (30, 1)]);
-        assert_eq!(window(1).pieces(ByteRange { offset: 6, bytes: 0 }).count(), 0);
+        assert_eq!(window(1).parts(ByteRange { offset: 6, bytes: 0 }).count(), 0);
     }
 }

@@ -241,7 +241,7 @@ impl Inner {
             Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
             Err(error @ StripeError::Crowded { .. }) => {
                 let spread = self.stripes.spread(&before, &Unpaced).await;
-                let is_spread = self.name_moved(switch.position, &before, spread).await;
+                let is_spread = self.name_moved(switch.position, &before, spread).await?;
                 return Ok(if is_spread { Outcome::Changed } else { refused(&error) });
             }
             Err(error) => return Ok(refused(&error)),
@@ -274,13 +274,13 @@ impl Inner {
         position: u64,
         before: &StripeRecord,
         moved: Result<Option<Rebuilt>, StripeError>,
-    ) -> bool {
+    ) -> Result<bool, BlocksError> {
         let moved = match moved {
             Ok(Some(moved)) => moved,
-            Ok(None) => return false,
+            Ok(None) => return Ok(false),
             Err(error) => {
                 tracing::debug!(position, %error, "chunks stay where they are for now");
-                return false;
+                return Ok(false);
             }
         };
         match self.meta.swap(Swap { lease: Some(self.lease), ..moved.swap.clone() }).await {
@@ -290,11 +290,17 @@ impl Inner {
                 if !self.stripes.discard_superseded(before, &after).await {
                     tracing::debug!(stripe = %after.id, "a moved chunk is left for the sweep");
                 }
-                true
+                Ok(true)
             }
+            Err(MetaError::StripeChanged { .. }) => {
+                self.stripes.discard_rebuilt(moved).await;
+                Ok(false)
+            }
+            Err(error @ MetaError::LeaseEnded { .. }) => Err(self.fail(format!("chunks cannot be moved: {error}"))),
+            // Perhaps it is committed: the record tells the sweep.
             Err(error) => {
                 tracing::debug!(position, %error, "moved chunks are left for the sweep");
-                false
+                Ok(false)
             }
         }
     }

@@ -153,7 +153,7 @@ impl Volume {
             meta,
             stripes,
             base,
-            homes: homes_of(&record),
+            homes: homes_of(&record.homes, geometry.columns),
             homed: Mutex::default(),
             readers: Readers::default(),
             lease: Lease { owner: record.id, term: record.term },

@@ -13,11 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
+use claystone_code::ChunkIndex;
 use claystone_env::{Env, timeout};
 use claystone_meta::{LogRecord, Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
-use claystone_stripe::Stripes;
+use claystone_stripe::{Stripes, place_at_home};
 use tokio::sync::Mutex;
 
+use crate::homes::{chunks_at_home, homes_of};
 use crate::snapshot::SnapshotInner;
 use crate::switch::bound_of;
 use crate::task::to_its_end;
@@ -110,12 +112,12 @@ impl Volumes {
     /// Makes a volume, all of it a hole.
     ///
     /// # Errors
-    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `Redundancy`, `BadHomes`, `NotWholeStripes`, `TooWide`, `TooFewDisks`,
-    /// `TooFewAtHome`, `Meta` (the name is taken).
+    /// `BadName`, `BadLength`, `BadPages`, `BadChunks`, `BadCode`, `Redundancy`, `BadHome`, `UnevenHomes`, `NotWholeStripes`, `TooWide`,
+    /// `TooFewDisks`, `TooFewAtHome`, `TooFewNodes`, `Meta` (the name is taken).
     pub async fn create(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         check(&new)?;
         self.check_fits(&new, &self.settings.of_volume(&new.redundancy, new.bytes))?;
-        self.check_homes(&new)?;
+        self.check_at_home(&new)?;
         let _taken = self.take_name(&new.name).await?;
         let record = VolumeRecord {
             id: self.new_id(),
@@ -159,14 +161,22 @@ impl Volumes {
         }
     }
 
-    /// Whether its homes have disks for its data chunks.
-    fn check_homes(&self, new: &NewVolume) -> Result<(), VolumeError> {
-        let candidates = self.stripes.stores().candidates();
+    /// Whether its homes have disks for its data chunks, and other nodes for the rest of its stripes.
+    fn check_at_home(&self, new: &NewVolume) -> Result<(), VolumeError> {
+        let (stores, data) = (self.stripes.stores(), new.redundancy.code.shape().data);
+        let (candidates, needed) = (stores.candidates(), usize::from(chunks_at_home(&new.homes, data)));
         for home in &new.homes {
-            let needed = usize::from(new.redundancy.code.shape().data) / new.homes.len();
             let available = candidates.iter().filter(|candidate| candidate.node == *home).count();
             if available < needed {
                 return Err(VolumeError::TooFewAtHome { home: home.clone(), needed, available });
+            }
+        }
+        let homes = homes_of(&new.homes, data);
+        for code in new.redundancy.codes().filter(|_| !homes.is_empty()) {
+            let disks = place_at_home(code, &candidates, &homes, |bound| bound / 2);
+            let places = (0..).map(ChunkIndex).zip(disks).filter_map(|(chunk, disk)| Some((chunk, disk?)));
+            if stores.nodes().losses(code, places) == 0 {
+                return Err(VolumeError::TooFewNodes { code });
             }
         }
         Ok(())
@@ -209,12 +219,23 @@ impl Volumes {
     /// # Errors
     /// `NoSuchStrand`, and as [`Volumes::open`] and [`Volumes::open_snapshot`].
     pub async fn open_strand(&self, name: &StrandName) -> Result<Strand, VolumeError> {
-        let blocks: Arc<dyn Blocks> = match name.snapshot_name() {
-            Some(snapshot) => Arc::new(self.open_snapshot(&snapshot).await?),
-            None => Arc::new(self.open(&name.volume).await?),
+        // Homes stay as they are; a volume of the same name that came meanwhile is another one.
+        let record = self.record(&name.volume).await?;
+        let open = async {
+            let blocks: (OwnerId, Arc<dyn Blocks>) = match name.snapshot_name() {
+                Some(snapshot) => {
+                    let snapshot = self.open_snapshot(&snapshot).await?;
+                    (snapshot.record().volume, Arc::new(snapshot))
+                }
+                None => {
+                    let volume = self.open(&name.volume).await?;
+                    (volume.record().id, Arc::new(volume))
+                }
+            };
+            let gone = || MetaError::NoSuchVolume { name: name.volume.clone() }.into();
+            if blocks.0 == record.id { Ok(blocks.1) } else { Err(gone()) }
         };
-        // While a snapshot is in use its volume is there, and homes stay as they are.
-        Strand::new(name.clone(), &self.record(&name.volume).await?, blocks)
+        Strand::open(name.clone(), &record, open).await
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<OwnerId, Arc<Slot>>> {
@@ -361,6 +382,7 @@ impl Volumes {
         let will_be = self.settings.of_volume(&redundancy, record.bytes);
         let reserve_bytes = was.reserve_bytes.max(will_be.reserve_bytes);
         self.check_fits(&new, &Settings { reserve_bytes, ..will_be })?;
+        self.check_at_home(&new)?;
         let (volumes, slot) = (self.clone(), self.slot(record.id));
         let work = async move {
             let _turn = slot.turn.lock().await;
@@ -474,32 +496,16 @@ fn check(new: &NewVolume) -> Result<(), VolumeError> {
 
 /// Whether a volume kept so can have these homes, and survives the loss of any one.
 fn check_homes(homes: &[NodeId], redundancy: &Redundancy) -> Result<(), VolumeError> {
-    let bad = |reason: String| {
-        let (homes, redundancy) = (homes.to_vec(), *redundancy);
-        Err(VolumeError::BadHomes { homes, redundancy, reason })
-    };
-    let (data, survives) = (usize::from(redundancy.code.shape().data), usize::from(redundancy.tolerance_min()));
     let mut seen = BTreeSet::new();
-    for home in homes {
-        if !is_name(&home.0) {
-            return bad(format!(
-                "a home is a node whose label is letters, digits, '.', '_' and '-', and {:?} is not",
-                home.0
-            ));
-        }
-        if !seen.insert(home) {
-            return bad(format!("{} is named twice", home.0));
-        }
+    if let Some(home) = homes.iter().find(|home| !is_name(&home.0) || !seen.insert(*home)) {
+        return Err(VolumeError::BadHome { home: home.clone() });
     }
-    let per_home = data / homes.len().max(1);
-    match () {
-        () if homes.is_empty() => Ok(()),
-        () if per_home * homes.len() != data => bad(format!("its {data} data chunks are not as many for each")),
-        () if per_home > survives => {
-            bad(format!("{per_home} data chunks would be lost with one home, and it survives {survives}"))
-        }
-        () => Ok(()),
+    let (data, survived) = (redundancy.code.shape().data, redundancy.tolerance_min());
+    let of_each = chunks_at_home(homes, data);
+    if !homes.is_empty() && (usize::from(of_each) * homes.len() != usize::from(data) || of_each > survived) {
+        return Err(VolumeError::UnevenHomes { homes: homes.len(), redundancy: *redundancy });
     }
+    Ok(())
 }
 
 fn check_stripes(bytes: u64, stripe_bytes: u64, homes: &[NodeId]) -> Result<(), VolumeError> {

@@ -66,6 +66,15 @@ async fn lies(world: &World) -> Vec<String> {
     records(world).await.iter().map(of).collect()
 }
 
+/// All is read without any one node.
+async fn each_node_may_be_lost(world: &World, blocks: &dyn Blocks, model: &[u8], what: &str) {
+    for node in 0..3 {
+        [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.lose(disk));
+        check(blocks, model, &format!("{what}, without node {node}")).await;
+        [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.find(disk));
+    }
+}
+
 /// All looks at records that there are to be, twice.
 async fn bring_home(volume: &Volume) {
     for _ in 0..4 {
@@ -97,12 +106,7 @@ async fn data_lies_at_home_and_parity_elsewhere() {
         check(&volume, &model, redundancy).await;
         let lies = lies(&world).await;
         assert!(lies.iter().all(|nodes| nodes.starts_with(expected)), "{redundancy}: {lies:?}");
-        // Each node may be lost.
-        for node in 0..3 {
-            [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.lose(disk));
-            check(&volume, &model, &format!("{redundancy} without node {node}")).await;
-            [2 * node, 2 * node + 1].into_iter().for_each(|disk| world.find(disk));
-        }
+        each_node_may_be_lost(&world, &volume, &model, redundancy).await;
     }
 }
 
@@ -229,7 +233,7 @@ async fn chunks_that_lie_elsewhere_are_brought_home() {
     check(&volume, &model, "at home").await;
     scribble(&volume, &mut model, 3, 20).await;
     volume.merge_all().await.expect("merged");
-    check(&volume, &model, "merged at home").await;
+    each_node_may_be_lost(&world, &volume, &model, "merged at home").await;
     world.assert_sound().await;
 }
 
@@ -250,8 +254,70 @@ async fn what_a_repair_moved_is_brought_home() {
     bring_home(&volume).await;
     let lies = lies(&world).await;
     assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
-    check(&volume, &model, "at home").await;
+    each_node_may_be_lost(&world, &volume, &model, "at home").await;
     assert_eq!(garbage(&world).await, 0);
+}
+
+/// Each of two forms, written while a home is away; and a clone that shares the stripes.
+#[tokio::test]
+async fn all_forms_come_home_and_survive_a_node() {
+    for (seed, redundancy, homes, data) in [
+        (10, "replica:2/rs:2+1", &["a", "b"][..], "ab"),
+        (11, "mirror:2x2", &["a", "b"], "ab"),
+        (12, "replica:2", &["a"], "a"),
+        (13, "rs:4+2", &["a", "b"], "aabb"),
+    ] {
+        let world = world(seed).await;
+        world.volumes.create(new(redundancy, homes)).await.expect("a new volume");
+        [0, 1].into_iter().for_each(|disk| world.lose(disk));
+        let volume = world.volumes.open("v").await.expect("it opens");
+        let model = pattern(5, BYTES as usize).to_vec();
+        volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+        volume.merge_all().await.expect("merged");
+        world.snapshot("v@s").await.expect("taken");
+        world.volumes.clone_snapshot(&"v@s".parse().expect("a name"), "w").await.expect("cloned");
+        let clone = world.volumes.open("w").await.expect("it opens");
+        check(&clone, &model, redundancy).await;
+        [0, 1].into_iter().for_each(|disk| world.find(disk));
+        for record in records(&world).await {
+            // What was left out is a repair's.
+            let lost = (0..record.places.len()).filter(|at| record.places[*at].is_none());
+            let lost: Vec<ChunkIndex> = lost.map(|at| ChunkIndex(at as u16)).collect();
+            if !lost.is_empty() {
+                let rebuilt = world.stripes.rebuild(&record, &lost, &Unpaced).await.expect("rebuilt");
+                world.meta.swap(rebuilt.swap.clone()).await.expect("named");
+            }
+        }
+        bring_home(&volume).await;
+        let lies = lies(&world).await;
+        assert!(lies.iter().all(|nodes| nodes.starts_with(data)), "{redundancy}: {lies:?}");
+        each_node_may_be_lost(&world, &volume, &model, redundancy).await;
+        each_node_may_be_lost(&world, &clone, &model, &format!("a clone of {redundancy}")).await;
+        bring_home(&clone).await;
+        each_node_may_be_lost(&world, &clone, &model, &format!("a clone of {redundancy}, at home")).await;
+    }
+}
+
+/// Another process opens the volume: the former owner moves nothing any more, and says so.
+#[tokio::test]
+async fn a_former_owner_brings_nothing_home() {
+    let world = world(9).await;
+    world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
+    [0, 1].into_iter().for_each(|disk| world.lose(disk));
+    let volume = world.volumes.open("v").await.expect("it opens");
+    let model = pattern(5, BYTES as usize).to_vec();
+    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+    volume.merge_all().await.expect("merged");
+    volume.flush().await.expect("flushed");
+    [0, 1].into_iter().for_each(|disk| world.find(disk));
+    let second = world.another_process();
+    second.label(NODES);
+    let taken_over = second.volumes.open("v").await.expect("taken over");
+    let before = records(&world).await;
+    assert!(matches!(volume.bring_home_once().await, Err(BlocksError::Failed { .. })));
+    assert_eq!(records(&world).await, before);
+    bring_home(&taken_over).await;
+    each_node_may_be_lost(&second, &taken_over, &model, "taken over").await;
 }
 
 /// The process ends at any change of a store while chunks are brought home, and a disk is lost then.
@@ -298,7 +364,7 @@ async fn a_crash_at_any_step_of_bringing_home_loses_nothing() {
             bring_home(&volume).await;
             let lies = lies(&world).await;
             assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{what}: {lies:?}");
-            check(&volume, &model, &what).await;
+            each_node_may_be_lost(&world, &volume, &model, &what).await;
             world.assert_sound().await;
         }
     }
@@ -312,10 +378,10 @@ async fn what_cannot_be_homes_is_refused() {
         world.volumes.create(new(redundancy, homes)).await.expect_err("refused").to_string()
     };
     for (redundancy, homes, word) in [
-        ("rs:2+1", &["a", "a"][..], "named twice"),
+        ("rs:2+1", &["a", "a"][..], "is one twice"),
         ("rs:2+1", &["a b", "c"], "label"),
-        ("rs:4+2", &["a", "b", "c"], "not as many"),
-        ("rs:2+1", &["a"], "survives 1"),
+        ("rs:4+2", &["a", "b", "c"], "as many of its 4"),
+        ("rs:2+1", &["a"], "at most the 1 that"),
         ("rs:2+1", &["a", "z"], "node z"),
     ] {
         let refused = refusal(redundancy, homes).await;
@@ -324,6 +390,17 @@ async fn what_cannot_be_homes_is_refused() {
     world.set_free_of(DiskId(1), 0);
     let refused = refusal("mirror:4x3", &["a", "b"]).await;
     assert!(refused.contains("2 disks") && refused.contains("node a, there are 1"), "{refused}");
+    world.set_free_of(DiskId(1), 1 << 40);
+    // Two nodes: parity is beside data.
+    world.label(["a", "a", "b", "b", "b", "b"]);
+    for redundancy in ["rs:2+1", "replica:2/rs:2+1", "rs:4+2"] {
+        let refused = refusal(redundancy, &["a", "b"]).await;
+        assert!(refused.contains("needs more nodes"), "{refused}");
+    }
+    world.label(["a"; 6]);
+    let refused = refusal("replica:2", &["a"]).await;
+    assert!(refused.contains("needs more nodes"), "{refused}");
+    world.label(NODES);
     let short = NewVolume { bytes: BYTES + 4096, ..new("rs:2+1", &["a", "b"]) };
     assert!(matches!(world.volumes.create(short).await, Err(VolumeError::NotWholeStripes { .. })));
     world.volumes.create(new("rs:2+2", &["a", "b"])).await.expect("made");

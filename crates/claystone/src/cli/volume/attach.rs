@@ -82,7 +82,7 @@ fn for_people(name: &str, unix: Option<&Way>, tcp: Option<&Way>) -> String {
         if name.contains('@') {
             let _ = writeln!(text, "  nbdcopy '{uri}' FILE      # a snapshot is only read");
         } else {
-            let _ = writeln!(text, "  nbdcopy FILE '{uri}'      # writes over the volume");
+            let _ = writeln!(text, "  nbdcopy FILE '{uri}'      # writes over what is there");
         }
         let _ = writeln!(text, "  nbdfuse DIRECTORY/{name} '{uri}'      # a file, without root");
         let _ = writeln!(text, "  qemu-img info '{uri}'");

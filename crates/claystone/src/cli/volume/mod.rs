@@ -63,7 +63,7 @@ enum Action {
         chunk: Size,
         /// Nodes where its data chunks lie, of each as many, such as `a,b` with rs:2+1: what lies on node a is NAME:a then, a device of its
         /// own
-        #[arg(long, num_args = 1.., value_name = "NODE", value_delimiter = ',')]
+        #[arg(long, value_name = "NODES", value_delimiter = ',')]
         homes: Vec<String>,
         /// To compare with: a scratch volume, written in place by `naive`, `parity-log`, `speculative` or `replicas`, and gone
         /// when the store stops
