@@ -22,6 +22,7 @@ mod segment;
 mod segments;
 mod store;
 mod writer;
+mod zeros;
 
 pub use error::OpenError;
 pub use files::Options;

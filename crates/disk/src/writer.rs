@@ -19,17 +19,12 @@ use tokio::sync::oneshot;
 
 use crate::layout::{SECTOR, data_offset, file_bytes};
 use crate::store::Shared;
+use crate::zeros::ZEROS;
 
 /// Content that is gathered before it is written.
 pub const STREAM_BYTES: u64 = 1 << 20;
 /// Steps of one writer that are queued or running.
 pub const IN_FLIGHT_MAX: usize = 2;
-
-/// Zeros, where the system's direct paths take them.
-#[repr(align(4096))]
-struct Zeros([u8; STREAM_BYTES as usize]);
-
-static ZEROS: Zeros = Zeros([0; STREAM_BYTES as usize]);
 
 type Step = oneshot::Receiver<Result<Vec<u8>, ChunkError>>;
 

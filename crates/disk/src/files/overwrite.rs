@@ -19,6 +19,7 @@ use super::write::UNSYNCED_MAX;
 use super::{Files, OpenFile, Room, Unsynced, lock};
 use crate::error::Refused;
 use crate::layout::{Header, SECTOR, SectorCrc, file_bytes, table_offset};
+use crate::zeros::ZEROS;
 
 /// Changes that follow each other in the chunk, as they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +72,17 @@ impl Files {
         }
         let file_bytes = file_bytes(header.bytes);
         self.check_space(file_bytes, room)?;
-        file.reserve(file_bytes).map_err(|error| self.change_failed("filling a chunk", &error, file_bytes))?;
+        let failed = |error: io::Error| self.change_failed("filling a chunk", &error, file_bytes);
+        file.reserve(file_bytes).map_err(failed)?;
+        if self.directory.favours_overwriting() {
+            // All of them now, instead of a note with each sector that is written later.
+            let mut at = header.data_offset();
+            while at < file_bytes {
+                let zeros = &ZEROS.0[..(file_bytes - at).min(ZEROS.0.len() as u64) as usize];
+                file.write_around(at, zeros).map_err(failed)?;
+                at += zeros.len() as u64;
+            }
+        }
         let header = Header { is_hollow: false, ..header };
         file.write_at(0, &header.encode()).map_err(|error| self.write_torn("filling a chunk", &error))?;
         let opened = OpenFile { file, header };
