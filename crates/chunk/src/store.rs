@@ -234,7 +234,7 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// `NotFound`, `ChunkLost`, `DiskFull`, `Unavailable`: nothing was changed.
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
         let _ = id;
         Ok(())
     }

@@ -208,8 +208,8 @@ impl ChunkStore for DirectoryStore {
         self.shared.run(move |files| files.overwrite(id, lease, &changes)).await?
     }
 
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
-        self.shared.run(move |files| files.fill_chunk(id)).await?
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.shared.run(move |files| files.take_space(id)).await?
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {

@@ -19,10 +19,12 @@ use tokio::sync::oneshot;
 
 use crate::layout::{SECTOR, data_offset, file_bytes};
 use crate::store::Shared;
-use crate::zeros::ZEROS;
+use crate::zeros::{ZEROS, is_zeros};
 
 /// Content that is gathered before it is written.
 pub const STREAM_BYTES: u64 = 1 << 20;
+/// A longer chunk is not hollow: taking its space would hold up the disk.
+pub const HOLLOW_BYTES_MAX: u64 = 16 << 20;
 /// Steps of one writer that are queued or running.
 pub const IN_FLIGHT_MAX: usize = 2;
 
@@ -149,7 +151,7 @@ impl DirectoryWriter {
             return Err(ChunkError::OutOfRange { id: self.id, range, chunk_bytes: self.bytes_total });
         }
         self.bytes_received = range.end();
-        if self.zeros == range.offset && bytes.chunks(ZEROS.0.len()).all(|part| *part == ZEROS.0[..part.len()]) {
+        if self.bytes_total <= HOLLOW_BYTES_MAX && self.zeros == range.offset && is_zeros(&bytes) {
             self.zeros += range.bytes;
             return Ok(());
         }
@@ -184,7 +186,7 @@ impl DirectoryWriter {
             let range = ByteRange { offset: self.bytes_received, bytes: bytes - self.bytes_received };
             return Err(ChunkError::OutOfRange { id, range, chunk_bytes: self.bytes_received });
         }
-        if self.zeros == bytes && data_offset(bytes) >= SECTOR {
+        if bytes <= HOLLOW_BYTES_MAX && self.zeros == bytes && data_offset(bytes) >= SECTOR {
             self.started = true;
             return self.shared.run(move |files| files.write_hollow(id, bytes, durability)).await?;
         }

@@ -86,10 +86,13 @@ async fn a_chunk_of_zeros_takes_its_space_when_it_is_overwritten() {
         let store = disk.open().await.expect("open");
         put(&store, chunk(1), vec![0; BYTES].into()).await.expect("put");
         assert!(chunks_bytes(&disk) <= 16 << 10, "{}", chunks_bytes(&disk));
+        let zeros = Overwrite { offset: 8192, bytes: vec![0; 65536].into() };
+        store.overwrite(chunk(1), lease, &[zeros]).await.expect("overwritten");
+        assert!(chunks_bytes(&disk) <= 16 << 10, "zeros are what it has: {}", chunks_bytes(&disk));
         drop(store);
         let store = disk.open().await.expect("open");
         if is_filled {
-            store.fill(chunk(1)).await.expect("filled");
+            store.take_space(chunk(1)).await.expect("filled");
         } else {
             let change = Overwrite { offset: 1 << 20, bytes: pattern(1, 4096) };
             store.overwrite(chunk(1), lease, &[change]).await.expect("overwritten");

@@ -7,19 +7,21 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A stripe survives as many losses of nodes after a change as before it, whatever came home.
-//! 2. A chunk that is damaged, or on a disk that does not answer, stays where it is: that is repair's.
+//! 1. A stripe survives as many losses of nodes after a change as before it, or as a new stripe does, whatever came home.
+//! 2. A stripe of which a chunk is damaged, has no place or is on a disk that does not answer stays as it is: it is repaired first.
 //! 3. No data chunk comes beside another one on a disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use claystone_chunk::{DiskId, NodeId};
 use claystone_code::{ChunkIndex, CodeSpec};
-use claystone_meta::StripeRecord;
+use claystone_meta::{ChunkPlace, StripeRecord};
 
 use crate::fresh::roomy;
 use crate::rebuild::{Targets, new_name, rebuild_on};
-use crate::{Candidate, Homes, Layout, Nodes, Pace, Placed, Rebuilt, StripeError, Stripes, place_chunks};
+use crate::{
+    Candidate, Homes, Layout, Nodes, Pace, Placed, Rebuilt, StripeError, Stripes, place_at_home, place_chunks,
+};
 
 /// Where chunks of stripes should lie, and the disks as they are now.
 #[derive(Debug)]
@@ -46,29 +48,24 @@ impl<'a> Homing<'a> {
 
     /// The chunks that move, and where to.
     fn plan(&self, record: &StripeRecord, draw: impl FnMut(u64) -> u64) -> BTreeMap<ChunkIndex, DiskId> {
-        let (mut lies, mut stay) = (Vec::new(), BTreeSet::new());
-        for (chunk, place) in (0..).map(ChunkIndex).zip(&record.places) {
-            let Some((place, (node, answers))) = place.and_then(|place| Some((place, self.disks.get(&place.disk)?)))
-            else {
-                continue;
-            };
-            if place.damaged || !answers {
-                stay.insert(chunk);
-            }
-            lies.push(Placed { chunk, disk: place.disk, node: node.clone() });
-        }
+        let place = |(chunk, place): (ChunkIndex, &Option<ChunkPlace>)| {
+            let place = place.filter(|place| !place.damaged)?;
+            let (node, answers) = self.disks.get(&place.disk)?;
+            answers.then(|| Placed { chunk, disk: place.disk, node: node.clone() })
+        };
+        let lies = (0..).map(ChunkIndex).zip(&record.places).map(place);
+        let Some(lies) = lies.collect::<Option<Vec<Placed>>>() else { return BTreeMap::new() };
         let losses =
             |lies: &[Placed]| self.nodes.losses(record.code, lies.iter().map(|placed| (placed.chunk, placed.disk)));
-        plan_homing(record.code, &lies, &stay, self.homes, &self.candidates, losses, draw)
+        plan_homing(record.code, &lies, self.homes, &self.candidates, losses, draw)
     }
 }
 
-/// The chunks of a stripe that move, where they lie as `lies` says, and where to; but for those that `stay`. `losses` says how many losses of nodes
-/// chunks that lie so survive.
+/// The chunks of a stripe that move, where they lie as `lies` says, and where to. `losses` says how many losses of nodes chunks that lie so
+/// survive.
 fn plan_homing(
     code: CodeSpec,
     lies: &[Placed],
-    stay: &BTreeSet<ChunkIndex>,
     homes: &Homes,
     candidates: &[Candidate],
     losses: impl Fn(&[Placed]) -> usize,
@@ -87,16 +84,14 @@ fn plan_homing(
     };
     let mut now = lies.to_vec();
     let away = |placed: &&Placed| homes.get(&placed.chunk).is_some_and(|home| *home != placed.node);
-    for chunk in lies.iter().filter(away).map(|placed| placed.chunk).filter(|chunk| !stay.contains(chunk)) {
+    for chunk in lies.iter().filter(away).map(|placed| placed.chunk) {
         let home = &homes[&chunk];
         let at_home = |disk: &Candidate| disk.node == *home;
         if let Some(after) = place(&now, chunk, &at_home) {
             now = after;
             continue;
         }
-        let in_the_way = |placed: &&Placed| {
-            placed.node == *home && !homes.contains_key(&placed.chunk) && !stay.contains(&placed.chunk)
-        };
+        let in_the_way = |placed: &&Placed| placed.node == *home && !homes.contains_key(&placed.chunk);
         for other in now.iter().filter(in_the_way).map(|placed| placed.chunk).collect::<Vec<_>>() {
             // It may have the disk that the chunk leaves.
             let left: Vec<Placed> = now.iter().filter(|placed| placed.chunk != chunk).cloned().collect();
@@ -107,18 +102,25 @@ fn plan_homing(
             }
         }
     }
-    for chunk in
-        lies.iter().map(|placed| placed.chunk).filter(|chunk| !homes.contains_key(chunk) && !stay.contains(chunk))
-    {
+    for chunk in lies.iter().map(|placed| placed.chunk).filter(|chunk| !homes.contains_key(chunk)) {
         if let Some(after) = place(&now, chunk, &|_| true).filter(|after| losses(after) > losses(&now)) {
             now = after;
         }
     }
-    if losses(&now) < losses(lies) {
+    if losses(&now) < losses(lies).min(losses(&new_stripe(code, homes, candidates))) {
         return BTreeMap::new();
     }
     let was = |placed: &Placed| lies.iter().any(|before| before.chunk == placed.chunk && before.disk == placed.disk);
     now.iter().filter(|placed| !was(placed)).map(|placed| (placed.chunk, placed.disk)).collect()
+}
+
+/// Where the chunks of a new stripe would lie.
+fn new_stripe(code: CodeSpec, homes: &Homes, candidates: &[Candidate]) -> Vec<Placed> {
+    let disks = place_at_home(code, candidates, homes, |bound| bound / 2);
+    let node =
+        |disk: DiskId| candidates.iter().find(|candidate| candidate.disk == disk).map(|found| found.node.clone());
+    let placed = |(chunk, disk): (ChunkIndex, Option<DiskId>)| Some(Placed { chunk, disk: disk?, node: node(disk?)? });
+    (0..).map(ChunkIndex).zip(disks).filter_map(placed).collect()
 }
 
 pub(crate) async fn bring_home(
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     /// What becomes of chunks that lie so: disks by letter and number, two on each of the nodes a to d. Those of `full` take nothing.
-    fn planned(code: &str, homes: &[&str], lies: &[&str], stay: &[u16], full: &[&str]) -> Vec<String> {
+    fn planned(code: &str, homes: &[&str], lies: &[&str], full: &[&str]) -> Vec<String> {
         let code: CodeSpec = code.parse().expect("a valid code");
         let names: Vec<String> =
             ["a", "b", "c", "d"].iter().flat_map(|node| [1, 2].map(|disk| format!("{node}{disk}"))).collect();
@@ -164,32 +166,30 @@ mod tests {
             };
             usize::from(["a", "b", "c", "d"].into_iter().all(|node| code.tolerance_left(&lost(node)) >= 0))
         };
-        let stay = stay.iter().copied().map(ChunkIndex).collect();
-        let moves = plan_homing(code, &lies, &stay, &homes, &candidates, losses, |_| 0);
+        let moves = plan_homing(code, &lies, &homes, &candidates, losses, |_| 0);
         moves.into_iter().map(|(chunk, disk)| format!("{} {}", chunk.0, names[disk.0 as usize])).collect()
     }
 
     #[test]
     fn chunks_go_home_and_parity_makes_way() {
         let homes = &["a", "b"];
-        let plan = |lies: &[&str], stay: &[u16], full: &[&str]| planned("rs:2+1", homes, lies, stay, full);
-        assert_eq!(plan(&["a1", "b2", "c1"], &[], &[]), [""; 0], "all are at home");
-        assert_eq!(plan(&["c1", "b1", "d1"], &[], &[]), ["0 a1"]);
-        assert_eq!(plan(&["c1", "b1", "b2"], &[], &[]), ["0 a1", "2 c1"], "parity leaves a node that has two");
-        assert_eq!(plan(&["a1", "b1", "b2"], &[], &[]), ["2 c1"], "also if all are at home");
-        assert_eq!(plan(&["c1", "b1", "a1"], &[], &["a2"]), ["0 a1", "2 c1"], "it leaves a disk that is needed");
+        let plan = |lies: &[&str], full: &[&str]| planned("rs:2+1", homes, lies, full);
+        assert_eq!(plan(&["a1", "b2", "c1"], &[]), [""; 0], "all are at home");
+        assert_eq!(plan(&["c1", "b1", "d1"], &[]), ["0 a1"]);
+        assert_eq!(plan(&["c1", "b1", "b2"], &[]), ["0 a1", "2 c1"], "parity leaves a node that has two");
+        assert_eq!(plan(&["a1", "b1", "b2"], &[]), ["2 c1"], "also if all are at home");
+        assert_eq!(plan(&["c1", "b1", "a1"], &["a2"]), ["0 a1", "2 c1"], "it leaves a disk that is needed");
         let only = ["b1", "b2", "c2", "d1", "d2", "a2"];
-        assert_eq!(plan(&["c1", "b1", "a1"], &[], &only), ["0 a1", "2 c1"], "the two change places");
-        // Nothing comes home where that would be less safe.
-        assert_eq!(plan(&["c1", "b1", "a1"], &[2], &[]), [""; 0], "parity cannot leave a");
-        assert_eq!(plan(&["c1", "b1", "d1"], &[0], &[]), [""; 0], "it is not read");
-        assert_eq!(plan(&["c1", "b1", "d1"], &[], &["a1", "a2"]), [""; 0], "no disk takes it");
-        assert_eq!(plan(&["c1", "b1", "b2"], &[], &["c1", "c2", "d1", "d2"]), ["0 a1"], "no worse than before");
+        assert_eq!(plan(&["c1", "b1", "a1"], &only), ["0 a1", "2 c1"], "the two change places");
+        let all_but_a1 = ["a2", "b1", "b2", "c1", "c2", "d1", "d2"];
+        assert_eq!(plan(&["c1", "b1", "a2"], &all_but_a1), [""; 0], "beside parity that cannot leave it is less safe");
+        assert_eq!(plan(&["c1", "b1", "d1"], &["a1", "a2"]), [""; 0], "no disk takes it");
+        assert_eq!(plan(&["c1", "b1", "b2"], &["c1", "c2", "d1", "d2"]), ["0 a1"], "no worse than before");
     }
 
     #[test]
     fn data_stays_apart_and_copies_elsewhere() {
-        let plan = |lies: &[&str], full: &[&str]| planned("mirror:4x2", &["a", "a", "b", "b"], lies, &[], full);
+        let plan = |lies: &[&str], full: &[&str]| planned("mirror:4x2", &["a", "a", "b", "b"], lies, full);
         let copies = ["c1", "c2", "d1", "d2"];
         assert_eq!(plan(&[&["c2", "a1", "b1", "b2"][..], &copies].concat(), &[]), ["0 a2"]);
         let moves = plan(&[&["c2", "a1", "b1", "b2"][..], &copies].concat(), &["a2"]);

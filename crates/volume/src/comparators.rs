@@ -169,7 +169,7 @@ impl InPlace {
         let zeros = vec![0; geometry.stripe_bytes() as usize];
         let mut records = Vec::new();
         for _ in 0..bytes.div_ceil(geometry.stripe_bytes()) {
-            match write_stripe(&stripes, code, &zeros).await {
+            match write_stripe(&stripes, &*env.clock, code, &zeros).await {
                 Ok(written) => records.push(written),
                 Err(error) => {
                     for (record, _) in &records {
@@ -509,7 +509,12 @@ impl Blocks for InPlace {
 }
 
 /// A stripe that was written whole.
-async fn write_stripe(stripes: &Stripes, code: CodeSpec, content: &[u8]) -> Result<(StripeRecord, Claim), VolumeError> {
+async fn write_stripe(
+    stripes: &Stripes,
+    clock: &dyn Clock,
+    code: CodeSpec,
+    content: &[u8],
+) -> Result<(StripeRecord, Claim), VolumeError> {
     let mut writer = stripes.writer(code, content.len() as u64, Durability::Buffered).await.map_err(failed_stripe)?;
     writer.append_columns(content).await.map_err(failed_stripe)?;
     let (record, claim) = writer.finish().await.map_err(failed_stripe)?;
@@ -518,9 +523,16 @@ async fn write_stripe(stripes: &Stripes, code: CodeSpec, content: &[u8]) -> Resu
         return Err(VolumeError::Blocks(failed(&"a disk failed while it was written")));
     }
     // It is zeros, and what is measured shall not be that it takes its space.
-    for chunk in (0..record.places.len() as u16).map(ChunkIndex) {
-        let (id, store) = chunk_at(stripes, &record, chunk)?;
-        store.fill(id).await.map_err(|error| failed(&error))?;
+    let take_space = async {
+        for chunk in (0..record.places.len() as u16).map(ChunkIndex) {
+            let (id, store) = chunk_at(stripes, &record, chunk)?;
+            in_time(clock, store.take_space(id)).await?;
+        }
+        Ok::<(), BlocksError>(())
+    };
+    if let Err(error) = take_space.await {
+        stripes.discard(&record).await;
+        return Err(error.into());
     }
     Ok((record, claim))
 }

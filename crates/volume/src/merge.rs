@@ -31,7 +31,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use claystone_chunk::{ByteRange, ChunkError, ChunkStore, DiskId, Durability, Overwrite, SECTOR_BYTES, StripeId};
 use claystone_code::ChunkIndex;
-use claystone_env::{Space, timeout};
+use claystone_env::timeout;
 use claystone_meta::{ChunkPlace, DiskState, MetaError, StripeRecord, Swap};
 use claystone_stripe::{Claim, Hold};
 use futures::future::{try_join, try_join_all};
@@ -215,17 +215,12 @@ impl Inner {
         if touched.len() < ids.len() {
             return Err(self.fail("the records have lost a stripe of this volume, or given it away".to_owned()));
         }
-        let full = self.full_disks();
         let mut patches = Vec::new();
         for stripe in touched {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
             self.remember(position, Some(stripe.clone()));
             let diffs = self.diffs().stripe_up_to(position, up_to);
             if diffs.is_empty() {
-                continue;
-            }
-            if !self.has_space(&stripe, &diffs, &full).await {
-                self.put_off(position);
                 continue;
             }
             if self.zeros().wants_look(position, self.pages_of(position), &diffs) {
@@ -243,36 +238,47 @@ impl Inner {
             let runs = self.runs(&stripe, &coding, &diffs);
             patches.push((Patch { position, stripe, diffs, coding, runs, sectors: BTreeMap::new() }, hold));
         }
-        Ok(patches)
+        Ok(self.with_space(patches).await)
     }
 
-    /// Disks that are full, or nearly.
-    fn full_disks(&self) -> BTreeSet<DiskId> {
-        let members = self.stripes.stores().members().into_iter();
-        let least = |space: Space| FILL_FREE_BYTES.min(space.total_bytes / 16);
-        let full = members.filter(|member| member.readable() && member.space.free_bytes < least(member.space));
-        full.map(|member| member.record.id).collect()
-    }
-
-    /// Whether the chunks into which these diffs come have their space, those on full disks: one of zeros may have none yet, and would miss
-    /// the merge.
-    async fn has_space(&self, stripe: &StripeRecord, diffs: &[(Page, Diff)], full: &BTreeSet<DiskId>) -> bool {
-        if full.is_empty() {
-            return true;
+    /// Leaves out patches of chunks that have no space yet, and get none: they would miss the merge. A chunk of zeros may have none.
+    async fn with_space(&self, patches: Vec<(Patch, Hold)>) -> Vec<(Patch, Hold)> {
+        let mut asks = Vec::new();
+        for (at, (patch, _)) in patches.iter().enumerate() {
+            asks.extend(self.grown_chunks(patch).into_iter().map(|chunk| async move {
+                let (Some(id), Some(place)) = (patch.stripe.chunk_id(chunk), patch.stripe.places[chunk.at()]) else {
+                    return None;
+                };
+                let store = self.stripes.stores().readable(place.disk)?;
+                self.give_way().await;
+                // What else goes wrong the overwrite tells.
+                let taken = self.in_time(place.disk, store.take_space(id)).await;
+                taken.err().filter(|error| matches!(error, ChunkError::DiskFull { .. })).map(|error| (at, error))
+            }));
         }
-        let column = |(page, _): &(Page, Diff)| self.geometry.spot(self.geometry.start(*page)).column;
-        let written: BTreeSet<ChunkIndex> = diffs.iter().map(column).chain(self.parity_of(stripe)).collect();
-        for chunk in written {
-            let (Some(id), Some(place)) = (stripe.chunk_id(chunk), stripe.places[chunk.at()]) else { continue };
-            let Some(store) = self.stripes.stores().readable(place.disk).filter(|_| full.contains(&place.disk)) else {
-                continue;
-            };
-            if let Err(error @ ChunkError::DiskFull { .. }) = self.in_time(place.disk, store.fill(id)).await {
-                tracing::warn!(stripe = %stripe.id, %error, "pages stay in the log: there is no room for them");
-                return false;
+        let lacking: BTreeMap<usize, ChunkError> = self.in_turn(asks).await.into_iter().flatten().collect();
+        let mut kept = Vec::with_capacity(patches.len());
+        for (at, (patch, hold)) in patches.into_iter().enumerate() {
+            match lacking.get(&at) {
+                None => kept.push((patch, hold)),
+                Some(error) => {
+                    tracing::warn!(stripe = %patch.stripe.id, %error, "pages stay in the log: there is no space for them");
+                    self.put_off(patch.position);
+                }
             }
         }
-        true
+        kept
+    }
+
+    /// The chunks into which a patch brings other bytes than zeros.
+    fn grown_chunks(&self, patch: &Patch) -> BTreeSet<ChunkIndex> {
+        let written = patch.diffs.iter().filter(|(_, diff)| diff.kind != DiffKind::Zeros);
+        let columns: BTreeSet<ChunkIndex> =
+            written.map(|(page, _)| self.geometry.spot(self.geometry.start(*page)).column).collect();
+        let has_some = |run: &&MergeRun| run.columns.iter().any(|column| columns.contains(column));
+        let parity: Vec<ChunkIndex> =
+            patch.runs.iter().filter(has_some).flat_map(|run| run.parity.iter().copied()).collect();
+        columns.into_iter().chain(parity).collect()
     }
 
     /// Pages of a stripe that are within the volume.
@@ -746,8 +752,6 @@ const READ_TOGETHER: usize = 16;
 const ROUNDS_MAX: usize = 1000;
 /// A stripe that could not be merged is left out for so many rounds.
 const PUT_OFF_ROUNDS: u64 = 16;
-/// A disk with less room, or less than a sixteenth of it, is asked whether it has the space for what is merged.
-const FILL_FREE_BYTES: u64 = 1 << 30;
 const GIVE_UP_TRIES: usize = 8;
 const ALONE_TRIES: usize = 6000;
 const ALONE_PAUSE: Duration = Duration::from_millis(10);

@@ -15,8 +15,10 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use claystone_chunk::{DiskId, Lease, NodeId, OwnerId, Term};
 use claystone_code::ChunkIndex;
 use claystone_env::{Env, timeout};
-use claystone_meta::{LogRecord, Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord};
-use claystone_stripe::{Stripes, place_at_home};
+use claystone_meta::{
+    DiskState, LogRecord, Meta, MetaError, Redundancy, RedundancyError, SnapshotId, StripeRecord, VolumeRecord,
+};
+use claystone_stripe::{Candidate, Stripes, place_at_home};
 use tokio::sync::Mutex;
 
 use crate::homes::{chunks_at_home, homes_of};
@@ -163,19 +165,24 @@ impl Volumes {
 
     /// Whether its homes have disks for its data chunks, and other nodes for the rest of its stripes.
     fn check_at_home(&self, new: &NewVolume) -> Result<(), VolumeError> {
-        let (stores, data) = (self.stripes.stores(), new.redundancy.code.shape().data);
-        let (candidates, needed) = (stores.candidates(), usize::from(chunks_at_home(&new.homes, data)));
+        let candidates = self.stripes.stores().candidates();
+        let needed = usize::from(chunks_at_home(&new.homes, new.redundancy.code.shape().data));
         for home in &new.homes {
             let available = candidates.iter().filter(|candidate| candidate.node == *home).count();
             if available < needed {
                 return Err(VolumeError::TooFewAtHome { home: home.clone(), needed, available });
             }
         }
-        let homes = homes_of(&new.homes, data);
+        self.check_nodes(new, &candidates)
+    }
+
+    /// Whether stripes of a volume with homes that lie on these disks survive the loss of any node.
+    fn check_nodes(&self, new: &NewVolume, disks: &[Candidate]) -> Result<(), VolumeError> {
+        let homes = homes_of(&new.homes, new.redundancy.code.shape().data);
         for code in new.redundancy.codes().filter(|_| !homes.is_empty()) {
-            let disks = place_at_home(code, &candidates, &homes, |bound| bound / 2);
-            let places = (0..).map(ChunkIndex).zip(disks).filter_map(|(chunk, disk)| Some((chunk, disk?)));
-            if stores.nodes().losses(code, places) == 0 {
+            let places = place_at_home(code, disks, &homes, |bound| bound / 2);
+            let places = (0..).map(ChunkIndex).zip(places).filter_map(|(chunk, disk)| Some((chunk, disk?)));
+            if self.stripes.stores().nodes().losses(code, places) == 0 {
                 return Err(VolumeError::TooFewNodes { code });
             }
         }
@@ -382,7 +389,11 @@ impl Volumes {
         let will_be = self.settings.of_volume(&redundancy, record.bytes);
         let reserve_bytes = was.reserve_bytes.max(will_be.reserve_bytes);
         self.check_fits(&new, &Settings { reserve_bytes, ..will_be })?;
-        self.check_at_home(&new)?;
+        // Data stays where it is, and a disk that is full or away for a while is on its node.
+        let members = self.stripes.stores().members().into_iter().map(|member| member.record);
+        let active = members.filter(|record| record.state == DiskState::Active);
+        let disks = active.map(|record| Candidate { disk: record.id, node: record.node, free_bytes: 0 });
+        self.check_nodes(&new, &disks.collect::<Vec<_>>())?;
         let (volumes, slot) = (self.clone(), self.slot(record.id));
         let work = async move {
             let _turn = slot.turn.lock().await;

@@ -272,7 +272,7 @@ async fn zeros_are_content(store: &dyn ChunkStore) {
             assert_eq!(store.info(id).await, Ok(ChunkInfo { bytes: bytes as u64 }));
             assert_eq!(store.verify(id).await.expect("verify").lost_sectors, vec![]);
             if number % 2 == 0 {
-                store.fill(id).await.expect("filled");
+                store.take_space(id).await.expect("filled");
                 assert!(read_all(store, id, bytes).await == content, "{zeros} of {bytes}, filled");
             }
             let new = pattern(99, bytes - last);
@@ -286,7 +286,7 @@ async fn zeros_are_content(store: &dyn ChunkStore) {
         }
     }
     let id = id(1);
-    assert!(matches!(store.fill(id).await, Ok(()) | Err(ChunkError::NotFound { .. })));
+    assert!(matches!(store.take_space(id).await, Ok(()) | Err(ChunkError::NotFound { .. })));
 }
 
 async fn overwrites_of_parts_of_sectors_are_refused(store: &dyn ChunkStore) {

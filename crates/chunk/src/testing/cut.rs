@@ -203,11 +203,11 @@ impl ChunkStore for CutStore {
         self.cut.change(self.disk(), self.inner.overwrite(id, lease, changes), chunk_dead).await
     }
 
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
         if self.traps.has_no_space_for_zeros() {
             return Err(ChunkError::DiskFull { disk: self.disk(), needed_bytes: 1, free_bytes: 0 });
         }
-        self.cut.change(self.disk(), self.inner.fill(id), chunk_dead).await
+        self.cut.change(self.disk(), self.inner.take_space(id), chunk_dead).await
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {

@@ -168,9 +168,9 @@ impl ChunkStore for FaultyStore {
         Ok(())
     }
 
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
         self.shared.pass(Kind::Write).await?;
-        self.inner.fill(id).await
+        self.inner.take_space(id).await
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {

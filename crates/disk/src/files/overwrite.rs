@@ -4,7 +4,7 @@
 //! 1. A sector's content and its table entry are written under the chunk's lock, so no read sees one without the other.
 //! 2. Nothing is written before all changes were found to fit and the lease to stand; the owner's gate is held shared until
 //!    all is written.
-//! 3. A chunk that is hollow takes its space before anything is written into it, so that no write lacks it.
+//! 3. A chunk that is hollow takes its space, and that is synced, before anything is written into it.
 //! 4. A crash may leave content without its entry, or the other way round: that sector then fails its check, and only
 //!    that one. The bytes of other sectors and entries that are written again with it are the same bytes.
 
@@ -19,7 +19,7 @@ use super::write::UNSYNCED_MAX;
 use super::{Files, OpenFile, Room, Unsynced, lock};
 use crate::error::Refused;
 use crate::layout::{Header, SECTOR, SectorCrc, file_bytes, table_offset};
-use crate::zeros::ZEROS;
+use crate::zeros::{ZEROS, is_zeros};
 
 /// Changes that follow each other in the chunk, as they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,11 @@ impl Files {
             for change in changes {
                 change.check(id, opened.header.bytes)?;
             }
-            let OpenFile { file, header } = self.filled(opened, Room::All)?;
+            if opened.header.is_hollow && changes.iter().all(|change| is_zeros(&change.bytes)) {
+                // They are what it has.
+                return Ok(());
+            }
+            let OpenFile { file, header } = self.with_space(opened, Room::All)?;
             for stretch in stretches(changes) {
                 write(&*file, &header, &stretch).map_err(|error| self.write_torn("overwriting a chunk", &error))?;
             }
@@ -55,24 +59,24 @@ impl Files {
         if many { self.sync() } else { Ok(()) }
     }
 
-    /// See [`claystone_chunk::ChunkStore::fill`].
-    pub fn fill_chunk(&self, id: ChunkId) -> Result<(), ChunkError> {
+    /// See [`claystone_chunk::ChunkStore::take_space`].
+    pub fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
         self.writable()?;
         let _change = self.chunk_lock(id).write().unwrap_or_else(PoisonError::into_inner);
         let opened = self.open_to_write(id)?;
-        Ok(self.filled(opened, Room::AboveReserve).map(|_| ())?)
+        Ok(self.with_space(opened, Room::AboveReserve).map(|_| ())?)
     }
 
-    /// Takes the space for the content of a hollow chunk, whose lock the caller has. Until a sync either may be undone by a crash: the chunk
-    /// reads as zeros in all cases.
-    fn filled(&self, opened: OpenFile, room: Room) -> Result<OpenFile, Refused> {
+    /// Takes the space for the content of a hollow chunk, whose lock the caller has, and syncs that: a chunk whose header says that it is
+    /// hollow has nothing but zeros, whenever power goes, and no other one lacks space.
+    fn with_space(&self, opened: OpenFile, room: Room) -> Result<OpenFile, Refused> {
         let OpenFile { file, header } = opened;
         if !header.is_hollow {
             return Ok(OpenFile { file, header });
         }
         let file_bytes = file_bytes(header.bytes);
         self.check_space(file_bytes, room)?;
-        let failed = |error: io::Error| self.change_failed("filling a chunk", &error, file_bytes);
+        let failed = |error: io::Error| self.change_failed("taking a chunk's space", &error, file_bytes);
         file.reserve(file_bytes).map_err(failed)?;
         if self.directory.favours_overwriting() {
             // All of them now, instead of a note with each sector that is written later.
@@ -84,7 +88,8 @@ impl Files {
             }
         }
         let header = Header { is_hollow: false, ..header };
-        file.write_at(0, &header.encode()).map_err(|error| self.write_torn("filling a chunk", &error))?;
+        file.write_at(0, &header.encode()).map_err(|error| self.write_torn("taking a chunk's space", &error))?;
+        file.sync().map_err(|error| self.fail(format!("syncing a chunk: {error}")))?;
         let opened = OpenFile { file, header };
         lock(&self.opened).keep(header.id, opened.clone());
         Ok(opened)

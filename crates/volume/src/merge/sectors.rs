@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// The parity chunks that a stripe has.
-    pub(super) fn parity_of(&self, stripe: &StripeRecord) -> BTreeSet<ChunkIndex> {
+    fn parity_of(&self, stripe: &StripeRecord) -> BTreeSet<ChunkIndex> {
         let parity = (self.geometry.columns..stripe.code.shape().chunks()).map(ChunkIndex);
         parity.filter(|index| stripe.places[index.at()].is_some()).collect()
     }

@@ -226,6 +226,16 @@ async fn chunks_that_lie_elsewhere_are_brought_home() {
     bring_home(&volume).await;
     assert!(lies(&world).await.iter().all(|nodes| !nodes.contains('a')), "there is no disk");
     [0, 1].into_iter().for_each(|disk| world.find(disk));
+    // What misses a chunk is repaired first.
+    let before = records(&world).await;
+    let parity = before[0].places[2].expect("it has a place").disk;
+    world.lose(parity.0 as usize);
+    bring_home(&volume).await;
+    for (before, after) in before.iter().zip(records(&world).await) {
+        let misses_one = before.places.iter().flatten().any(|place| place.disk == parity);
+        assert_eq!(before.places == after.places, misses_one);
+    }
+    world.find(parity.0 as usize);
     bring_home(&volume).await;
     let lies = lies(&world).await;
     assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
@@ -369,6 +379,53 @@ async fn a_crash_at_any_step_of_bringing_home_loses_nothing() {
         }
     }
     assert!(steps > 40, "only {steps} steps were cut");
+}
+
+/// Three disks, each on a node: data and parity change places. The process ends at any change of a store.
+#[tokio::test]
+async fn a_crash_at_any_step_of_an_exchange_loses_nothing() {
+    const THREE: [&str; 3] = ["a", "b", "c"];
+    let mut steps = 0;
+    for happens in [false, true] {
+        for step in 0.. {
+            let world = World::with(3, settings(), step).await;
+            world.label(THREE);
+            world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
+            world.lose(0);
+            let volume = world.volumes.open("v").await.expect("it opens");
+            let model = pattern(5, BYTES as usize).to_vec();
+            volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
+            volume.merge_all().await.expect("merged");
+            world.find(0);
+            for record in records(&world).await {
+                let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(2)], &Unpaced).await.expect("rebuilt");
+                world.meta.swap(rebuilt.swap.clone()).await.expect("named");
+            }
+            world.cut.set(world.cut.calls() + step, happens);
+            if world.until_cut(bring_home(&volume)).await.is_some() {
+                break;
+            }
+            steps += 1;
+            drop(volume);
+            let world = world.crash().await;
+            world.label(THREE);
+            let what = format!("step {step}, happens: {happens}");
+            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            for disk in 0..3 {
+                world.lose(disk);
+                check(&volume, &model, &format!("{what}, without disk {disk}")).await;
+                world.find(disk);
+            }
+            bring_home(&volume).await;
+            for stripe in records(&world).await {
+                let disks: Vec<u128> = stripe.places.iter().flatten().map(|place| place.disk.0).collect();
+                assert_eq!(disks, [0, 1, 2], "{what}");
+            }
+            check(&volume, &model, &what).await;
+            world.assert_sound().await;
+        }
+    }
+    assert!(steps > 20, "only {steps} steps were cut");
 }
 
 #[tokio::test]

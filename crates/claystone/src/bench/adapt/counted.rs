@@ -102,8 +102,8 @@ impl ChunkStore for Counted {
         self.inner.overwrite(id, lease, changes).await
     }
 
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
-        self.inner.fill(id).await
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.inner.take_space(id).await
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {

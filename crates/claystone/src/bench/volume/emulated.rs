@@ -269,8 +269,8 @@ impl ChunkStore for EmulatedStore {
         self.wire.call(Kind::Write, bytes, work, |()| 0).await
     }
 
-    async fn fill(&self, id: ChunkId) -> Result<(), ChunkError> {
-        self.ask(self.inner.fill(id)).await
+    async fn take_space(&self, id: ChunkId) -> Result<(), ChunkError> {
+        self.ask(self.inner.take_space(id)).await
     }
 
     async fn info(&self, id: ChunkId) -> Result<ChunkInfo, ChunkError> {
