@@ -1,10 +1,9 @@
 //! Volumes with homes: where their chunks lie, strands as devices, and how chunks that lie elsewhere come home.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use claystone_chunk::testing::pattern;
-use claystone_chunk::{ByteRange, ChunkId, DiskId, NodeId};
+use claystone_chunk::{ByteRange, DiskId, NodeId};
 use claystone_code::ChunkIndex;
 use claystone_meta::StripeRecord;
 use claystone_stripe::Unpaced;
@@ -41,6 +40,19 @@ async fn crashed(world: World) -> World {
 /// A volume `v` with stripes in all of it, merged.
 async fn filled(world: &World, redundancy: &str, homes: &[&str]) -> (Volume, Vec<u8>) {
     world.volumes.create(new(redundancy, homes)).await.expect("a new volume");
+    written(world).await
+}
+
+/// The same, written while these disks were away, which are there again.
+async fn filled_without(world: &World, disks: &[usize], redundancy: &str, homes: &[&str]) -> (Volume, Vec<u8>) {
+    world.volumes.create(new(redundancy, homes)).await.expect("a new volume");
+    disks.iter().for_each(|disk| world.lose(*disk));
+    let written = written(world).await;
+    disks.iter().for_each(|disk| world.find(*disk));
+    written
+}
+
+async fn written(world: &World) -> (Volume, Vec<u8>) {
     let volume = world.volumes.open("v").await.expect("it opens");
     let model = pattern(5, BYTES as usize).to_vec();
     volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
@@ -52,18 +64,12 @@ async fn strand(world: &World, name: &str) -> Strand {
     world.volumes.open_strand(&name.parse().expect("a name")).await.expect("it is there")
 }
 
-async fn records(world: &World) -> Vec<StripeRecord> {
-    let volume = world.meta.volume("v").await.expect("it is there");
-    let stripes = world.meta.volume_stripes(volume.id, None, 99).await.expect("readable");
-    stripes.into_iter().map(|(_, stripe)| stripe).collect()
-}
-
 /// The nodes of each stripe's chunks, one letter each.
 async fn lies(world: &World) -> Vec<String> {
     let node = |disk: DiskId| NODES[disk.0 as usize];
     let of =
         |stripe: &StripeRecord| stripe.places.iter().map(|place| place.map_or("-", |place| node(place.disk))).collect();
-    records(world).await.iter().map(of).collect()
+    world.stripes_of_v().await.iter().map(of).collect()
 }
 
 /// All is read without any one node.
@@ -80,16 +86,6 @@ async fn bring_home(volume: &Volume) {
     for _ in 0..4 {
         volume.bring_home_once().await.expect("it goes on");
     }
-}
-
-/// Chunks on all disks that no record of the volume names.
-async fn garbage(world: &World) -> usize {
-    let records = records(world).await;
-    let chunks = |stripe: &StripeRecord| {
-        (0..stripe.places.len() as u16).filter_map(|at| stripe.chunk_id(ChunkIndex(at))).collect::<Vec<_>>()
-    };
-    let named: BTreeSet<ChunkId> = records.iter().flat_map(chunks).collect();
-    world.disks.iter().flat_map(|disk| disk.ids()).filter(|id| !named.contains(id)).count()
 }
 
 #[tokio::test]
@@ -197,7 +193,7 @@ async fn an_error_of_a_strand_names_its_own_bytes() {
     let spans = b.spans(ByteRange { offset: 0, bytes: BYTES / 2 }, 9).await.expect("spans");
     assert_eq!(spans.iter().map(|span| (span.bytes, span.kind)).collect::<Vec<_>>(), [(BYTES / 2, SpanKind::Data)]);
     // The second stripe, without two of its chunks.
-    let gone = records(&world).await[1].clone();
+    let gone = world.stripes_of_v().await[1].clone();
     for chunk in [1, 2] {
         let disk = gone.places[chunk].expect("it has a place").disk;
         let id = gone.chunk_id(ChunkIndex(chunk as u16)).expect("it has a place");
@@ -218,20 +214,17 @@ async fn chunks_that_lie_elsewhere_are_brought_home() {
     [0, 1].into_iter().for_each(|disk| world.find(disk));
     world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
     [0, 1].into_iter().for_each(|disk| world.lose(disk));
-    let volume = world.volumes.open("v").await.expect("it opens");
-    let mut model = pattern(5, BYTES as usize).to_vec();
-    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
-    volume.merge_all().await.expect("merged");
+    let (volume, mut model) = written(&world).await;
     assert!(lies(&world).await.iter().all(|nodes| !nodes.contains('a')));
     bring_home(&volume).await;
     assert!(lies(&world).await.iter().all(|nodes| !nodes.contains('a')), "there is no disk");
     [0, 1].into_iter().for_each(|disk| world.find(disk));
     // What misses a chunk is repaired first.
-    let before = records(&world).await;
+    let before = world.stripes_of_v().await;
     let parity = before[0].places[2].expect("it has a place").disk;
     world.lose(parity.0 as usize);
     bring_home(&volume).await;
-    for (before, after) in before.iter().zip(records(&world).await) {
+    for (before, after) in before.iter().zip(world.stripes_of_v().await) {
         let misses_one = before.places.iter().flatten().any(|place| place.disk == parity);
         assert_eq!(before.places == after.places, misses_one);
     }
@@ -239,7 +232,7 @@ async fn chunks_that_lie_elsewhere_are_brought_home() {
     bring_home(&volume).await;
     let lies = lies(&world).await;
     assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
-    assert_eq!(garbage(&world).await, 0);
+    assert_eq!(world.garbage(&world.stripes_of_v().await), 0);
     check(&volume, &model, "at home").await;
     scribble(&volume, &mut model, 3, 20).await;
     volume.merge_all().await.expect("merged");
@@ -253,7 +246,7 @@ async fn what_a_repair_moved_is_brought_home() {
     let world = world(7).await;
     let (volume, model) = filled(&world, "rs:2+1", &["a", "b"]).await;
     [0, 1].into_iter().for_each(|disk| world.set_free_of(DiskId(disk), 0));
-    for record in records(&world).await {
+    for record in world.stripes_of_v().await {
         let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(0)], &Unpaced).await.expect("rebuilt");
         let after = world.meta.swap(rebuilt.swap.clone()).await.expect("named");
         drop(rebuilt);
@@ -265,7 +258,7 @@ async fn what_a_repair_moved_is_brought_home() {
     let lies = lies(&world).await;
     assert!(lies.iter().all(|nodes| nodes.starts_with("ab")), "{lies:?}");
     each_node_may_be_lost(&world, &volume, &model, "at home").await;
-    assert_eq!(garbage(&world).await, 0);
+    assert_eq!(world.garbage(&world.stripes_of_v().await), 0);
 }
 
 /// Each of two forms, written while a home is away; and a clone that shares the stripes.
@@ -278,18 +271,12 @@ async fn all_forms_come_home_and_survive_a_node() {
         (13, "rs:4+2", &["a", "b"], "aabb"),
     ] {
         let world = world(seed).await;
-        world.volumes.create(new(redundancy, homes)).await.expect("a new volume");
-        [0, 1].into_iter().for_each(|disk| world.lose(disk));
-        let volume = world.volumes.open("v").await.expect("it opens");
-        let model = pattern(5, BYTES as usize).to_vec();
-        volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
-        volume.merge_all().await.expect("merged");
+        let (volume, model) = filled_without(&world, &[0, 1], redundancy, homes).await;
         world.snapshot("v@s").await.expect("taken");
         world.volumes.clone_snapshot(&"v@s".parse().expect("a name"), "w").await.expect("cloned");
         let clone = world.volumes.open("w").await.expect("it opens");
         check(&clone, &model, redundancy).await;
-        [0, 1].into_iter().for_each(|disk| world.find(disk));
-        for record in records(&world).await {
+        for record in world.stripes_of_v().await {
             // What was left out is a repair's.
             let lost = (0..record.places.len()).filter(|at| record.places[*at].is_none());
             let lost: Vec<ChunkIndex> = lost.map(|at| ChunkIndex(at as u16)).collect();
@@ -312,20 +299,14 @@ async fn all_forms_come_home_and_survive_a_node() {
 #[tokio::test]
 async fn a_former_owner_brings_nothing_home() {
     let world = world(9).await;
-    world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
-    [0, 1].into_iter().for_each(|disk| world.lose(disk));
-    let volume = world.volumes.open("v").await.expect("it opens");
-    let model = pattern(5, BYTES as usize).to_vec();
-    volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
-    volume.merge_all().await.expect("merged");
+    let (volume, model) = filled_without(&world, &[0, 1], "rs:2+1", &["a", "b"]).await;
     volume.flush().await.expect("flushed");
-    [0, 1].into_iter().for_each(|disk| world.find(disk));
     let second = world.another_process();
     second.label(NODES);
     let taken_over = second.volumes.open("v").await.expect("taken over");
-    let before = records(&world).await;
+    let before = world.stripes_of_v().await;
     assert!(matches!(volume.bring_home_once().await, Err(BlocksError::Failed { .. })));
-    assert_eq!(records(&world).await, before);
+    assert_eq!(world.stripes_of_v().await, before);
     bring_home(&taken_over).await;
     each_node_may_be_lost(&second, &taken_over, &model, "taken over").await;
 }
@@ -337,13 +318,7 @@ async fn a_crash_at_any_step_of_bringing_home_loses_nothing() {
     for happens in [false, true] {
         for step in 0.. {
             let world = world(step).await;
-            world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
-            [0, 1].into_iter().for_each(|disk| world.lose(disk));
-            let volume = world.volumes.open("v").await.expect("it opens");
-            let mut model = pattern(5, BYTES as usize).to_vec();
-            volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
-            volume.merge_all().await.expect("merged");
-            [0, 1].into_iter().for_each(|disk| world.find(disk));
+            let (volume, mut model) = filled_without(&world, &[0, 1], "rs:2+1", &["a", "b"]).await;
             // Stripes with diffs, and some that a snapshot has too.
             world.snapshot("v@s").await.expect("taken");
             let taken = model.clone();
@@ -390,14 +365,8 @@ async fn a_crash_at_any_step_of_an_exchange_loses_nothing() {
         for step in 0.. {
             let world = World::with(3, settings(), step).await;
             world.label(THREE);
-            world.volumes.create(new("rs:2+1", &["a", "b"])).await.expect("a new volume");
-            world.lose(0);
-            let volume = world.volumes.open("v").await.expect("it opens");
-            let model = pattern(5, BYTES as usize).to_vec();
-            volume.write(0, model.clone().into(), Durable::Now).await.expect("written");
-            volume.merge_all().await.expect("merged");
-            world.find(0);
-            for record in records(&world).await {
+            let (volume, model) = filled_without(&world, &[0], "rs:2+1", &["a", "b"]).await;
+            for record in world.stripes_of_v().await {
                 let rebuilt = world.stripes.rebuild(&record, &[ChunkIndex(2)], &Unpaced).await.expect("rebuilt");
                 world.meta.swap(rebuilt.swap.clone()).await.expect("named");
             }
@@ -417,7 +386,7 @@ async fn a_crash_at_any_step_of_an_exchange_loses_nothing() {
                 world.find(disk);
             }
             bring_home(&volume).await;
-            for stripe in records(&world).await {
+            for stripe in world.stripes_of_v().await {
                 let disks: Vec<u128> = stripe.places.iter().flatten().map(|place| place.disk.0).collect();
                 assert_eq!(disks, [0, 1, 2], "{what}");
             }

@@ -43,12 +43,6 @@ async fn filled_with(world: &World, redundancy: &str, bytes: usize) -> (Volume, 
     (volume, model)
 }
 
-async fn records(world: &World) -> Vec<StripeRecord> {
-    let volume = world.meta.volume("v").await.expect("it is there");
-    let stripes = world.meta.volume_stripes(volume.id, None, 99).await.expect("readable");
-    stripes.into_iter().map(|(_, stripe)| stripe).collect()
-}
-
 fn codes(records: &[StripeRecord]) -> BTreeSet<String> {
     records.iter().map(|stripe| stripe.code.to_string()).collect()
 }
@@ -56,15 +50,6 @@ fn codes(records: &[StripeRecord]) -> BTreeSet<String> {
 fn data_chunks(records: &[StripeRecord]) -> Vec<Option<ChunkId>> {
     let data = |stripe: &StripeRecord| (0..stripe.code.shape().data).map(ChunkIndex).collect::<Vec<_>>();
     records.iter().flat_map(|stripe| data(stripe).into_iter().map(|index| stripe.chunk_id(index))).collect()
-}
-
-/// Chunks on all disks that no record of the volume names.
-fn garbage(world: &World, records: &[StripeRecord]) -> usize {
-    let chunks = |stripe: &StripeRecord| {
-        (0..stripe.places.len() as u16).filter_map(|at| stripe.chunk_id(ChunkIndex(at))).collect::<Vec<_>>()
-    };
-    let named: BTreeSet<ChunkId> = records.iter().flat_map(chunks).collect();
-    world.disks.iter().flat_map(|disk| disk.ids()).filter(|id| !named.contains(id)).count()
 }
 
 /// Settings under which heat is gone at once.
@@ -81,17 +66,17 @@ fn warm() -> Settings {
 async fn new_stripes_are_mirrored_the_cold_are_coded_and_no_data_moves() {
     let world = World::with(6, cold(), 1).await;
     let (volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
-    let mirrored = records(&world).await;
+    let mirrored = world.stripes_of_v().await;
     assert_eq!(codes(&mirrored), ["mirror:4x3".to_owned()].into());
     let status = volume.status();
     assert_eq!((status.stripes, status.mirrored.chunks, status.mirrored.bytes), (2, 8, 3 * BYTES as u64));
 
     let report = volume.switch_once(99).await.expect("switched");
     assert_eq!((report.coded, report.mirrored, report.refused), (8, 0, 0), "{report:?}");
-    let coded = records(&world).await;
+    let coded = world.stripes_of_v().await;
     assert_eq!(codes(&coded), ["rs:4+2".to_owned()].into());
     assert_eq!(data_chunks(&coded), data_chunks(&mirrored), "data chunks stay");
-    assert_eq!(garbage(&world, &coded), 0, "the copies are gone");
+    assert_eq!(world.garbage(&coded), 0, "the copies are gone");
     let status = volume.status();
     assert_eq!((status.mirrored.chunks, status.coded.bytes), (0, BYTES as u64 * 3 / 2));
     assert_eq!(status.switched, report);
@@ -102,7 +87,7 @@ async fn new_stripes_are_mirrored_the_cold_are_coded_and_no_data_moves() {
     scribble(&volume, &mut model, 7, 9).await;
     volume.merge_all().await.expect("merged");
     all_become(&volume, Form::Mirrored).await;
-    assert_eq!(data_chunks(&records(&world).await), data_chunks(&mirrored));
+    assert_eq!(data_chunks(&world.stripes_of_v().await), data_chunks(&mirrored));
     check(&volume, &model, "mirrored again").await;
     world.assert_sound().await;
     for lost in [[0, 1], [2, 5], [3, 4]] {
@@ -130,7 +115,7 @@ async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
     }
     let report = volume.switch_once(99).await.expect("switched");
     assert_eq!((report.mirrored, report.coded), (1, 0));
-    let codes: Vec<String> = records(&world).await.iter().map(|stripe| stripe.code.to_string()).collect();
+    let codes: Vec<String> = world.stripes_of_v().await.iter().map(|stripe| stripe.code.to_string()).collect();
     assert_eq!(codes, ["rs:4+2", "mixed:4+2x3:0"], "the chunk that is hot, by itself");
     assert_eq!(volume.switch_once(99).await.expect("nothing to do"), SwitchReport::default());
     check(&volume, &model, "one of each").await;
@@ -150,7 +135,7 @@ async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
     // Where a code has no mixed form, a stripe turns as a whole.
     world.volumes.set_redundancy("v", "replica:3/lrc:4+1+1".parse().expect("valid")).await.expect("set");
     volume.switch_once(99).await.expect("switched");
-    let codes: Vec<String> = records(&world).await.iter().map(|stripe| stripe.code.to_string()).collect();
+    let codes: Vec<String> = world.stripes_of_v().await.iter().map(|stripe| stripe.code.to_string()).collect();
     assert_eq!(codes, ["lrc:4+1+1", "mirror:4x3"]);
     check(&volume, &model, "one of each").await;
 }
@@ -160,7 +145,7 @@ async fn what_is_written_much_is_mirrored_and_what_is_between_stays() {
 async fn stripes_of_both_forms_are_merged_and_read() {
     let mut world = World::with(8, warm(), 1).await;
     let (mut volume, mut model) = filled(&world, "replica:3/rs:4+2").await;
-    let before = data_chunks(&records(&world).await);
+    let before = data_chunks(&world.stripes_of_v().await);
     let forms = [mixed(&[1]), mixed(&[1, 3]), Form::Coded, mixed(&[0, 2]), Form::Mirrored, mixed(&[2, 3]), mixed(&[0])];
     for (round, form) in (0..).zip(forms) {
         let what = format!("round {round}, {form:?}");
@@ -170,8 +155,8 @@ async fn stripes_of_both_forms_are_merged_and_read() {
         let status = volume.status();
         assert_eq!(status.mirrored.chunks, 2 * u64::from(form.mirrored(4)), "{what}");
         assert_eq!(status.mirrored.chunks + report.coded, was.mirrored.chunks + report.mirrored, "{what}");
-        assert_eq!(data_chunks(&records(&world).await), before, "{what}: data chunks stay");
-        assert_eq!(garbage(&world, &records(&world).await), 0, "{what}");
+        assert_eq!(data_chunks(&world.stripes_of_v().await), before, "{what}: data chunks stay");
+        assert_eq!(world.garbage(&world.stripes_of_v().await), 0, "{what}");
         scribble(&volume, &mut model, round, 40).await;
         volume.merge_all().await.expect("merged");
         world.assert_sound().await;
@@ -240,7 +225,7 @@ async fn what_has_a_former_code_is_coded_whatever_the_bound_says() {
     world.volumes.set_redundancy("v", "replica:3/rs:4+2<=230%".parse().expect("valid")).await.expect("set");
     let volume = world.volumes.open("v").await.expect("it opens");
     volume.switch_once(99).await.expect("switched");
-    assert_eq!(codes(&records(&world).await), ["rs:4+2".to_owned()].into());
+    assert_eq!(codes(&world.stripes_of_v().await), ["rs:4+2".to_owned()].into());
     assert_eq!(all_become(&volume, Form::Mirrored).await.changed, 1024, "there is no room, or no stripe");
     let mut found = joined(volume.read(ByteRange { offset: 0, bytes: BYTES as u64 }).await.expect("it reads"));
     assert!(found.split_to(BYTES)[..] == model[..]);
@@ -250,14 +235,14 @@ async fn what_has_a_former_code_is_coded_whatever_the_bound_says() {
 async fn what_stripes_get_can_be_set_while_they_are_in_use() {
     let world = World::with(8, cold(), 1).await;
     let (volume, model) = filled(&world, "rs:4+2").await;
-    let data = data_chunks(&records(&world).await);
+    let data = data_chunks(&world.stripes_of_v().await);
     for redundancy in ["lrc:4+2+1", "replica:3/rs:4+2", "mirror:4x2", "rs:4+1"] {
         let set = world.volumes.set_redundancy("v", redundancy.parse().expect("valid")).await.expect("set");
         assert_eq!(set.redundancy.to_string(), redundancy);
         assert_eq!(world.meta.volume("v").await.expect("it is there"), set);
         volume.switch_once(99).await.expect("switched");
-        assert_eq!(codes(&records(&world).await), [set.redundancy.code.to_string()].into(), "{redundancy}");
-        assert_eq!(data_chunks(&records(&world).await), data, "{redundancy}");
+        assert_eq!(codes(&world.stripes_of_v().await), [set.redundancy.code.to_string()].into(), "{redundancy}");
+        assert_eq!(data_chunks(&world.stripes_of_v().await), data, "{redundancy}");
         check(&volume, &model, redundancy).await;
     }
     let refused = |redundancy: &str| world.volumes.set_redundancy("v", redundancy.parse().expect("valid"));
@@ -335,7 +320,7 @@ async fn what_is_shared_is_switched_only_as_suits_all_who_have_it() {
         world.volumes.set_redundancy(name, redundancy).await.expect("set");
         let volume = world.volumes.open(name).await.expect("it opens");
         let report = volume.switch_once(99).await.expect("planned");
-        (report.coded + report.mirrored, report.changed, codes(&records(&world).await))
+        (report.coded + report.mirrored, report.changed, codes(&world.stripes_of_v().await))
     };
     let has = |code: &str| BTreeSet::from([code.to_owned()]);
     assert_eq!(become_of("v", "mirror:4x3").await, (0, 0, has("rs:4+2")), "it would take more");
@@ -348,13 +333,13 @@ async fn what_is_shared_is_switched_only_as_suits_all_who_have_it() {
     scribble(&volume, &mut model[..4096], 5, 3).await;
     volume.merge_all().await.expect("merged");
     let own = ["rs:4+1", "rs:4+2"].map(str::to_owned);
-    assert_eq!(codes(&records(&world).await), BTreeSet::from(own));
+    assert_eq!(codes(&world.stripes_of_v().await), BTreeSet::from(own));
     world.volumes.delete_snapshot(&"v@one".parse().expect("a name")).await.expect("deleted");
     check(&clone, &old, "the clone").await;
     drop(clone);
     world.volumes.delete("w").await.expect("deleted");
     let report = all_become(&volume, Form::Coded).await;
-    assert_eq!((report.coded, codes(&records(&world).await)), (4, has("rs:4+1")));
+    assert_eq!((report.coded, codes(&world.stripes_of_v().await)), (4, has("rs:4+1")));
     check(&volume, &model, "in the end").await;
     world.assert_sound().await;
 }
@@ -397,9 +382,9 @@ async fn a_switch_of_a_volume_that_was_closed_meanwhile_does_nothing() {
     let volume = world.volumes.open("v").await.expect("it opens");
     check(&volume, &model, "reverted").await;
     assert_eq!(volume.status().switched, SwitchReport::default());
-    let before = codes(&records(&world).await);
+    let before = codes(&world.stripes_of_v().await);
     world.env.clock.sleep(Duration::from_millis(50)).await;
-    assert_eq!(codes(&records(&world).await), before);
+    assert_eq!(codes(&world.stripes_of_v().await), before);
     world.assert_sound().await;
 }
 
@@ -414,7 +399,7 @@ async fn stripes_that_cannot_be_coded_now_stay_as_they_are() {
     scribble(&volume, &mut model, 5, 9).await;
     volume.merge_all().await.expect("merged");
     check(&volume, &model, "as it was").await;
-    assert_eq!(codes(&records(&world).await), ["mirror:4x3".to_owned()].into());
+    assert_eq!(codes(&world.stripes_of_v().await), ["mirror:4x3".to_owned()].into());
 }
 
 /// While a disk is away a copy of its data may be beside other data. Coded, both would be lost with one disk.
@@ -422,7 +407,7 @@ async fn stripes_that_cannot_be_coded_now_stay_as_they_are() {
 async fn data_that_a_repair_put_on_one_disk_moves_apart_and_is_coded() {
     let world = World::with(4, cold(), 1).await;
     let (volume, mut model) = filled_with(&world, "replica:2/rs:3+1", 192 << 10).await;
-    let before = records(&world).await.remove(0);
+    let before = world.stripes_of_v().await.remove(0);
     let disk_of = |record: &StripeRecord, index: usize| record.places[index].expect("placed").disk.0 as usize;
     let away = disk_of(&before, 0);
     world.lose(away);
@@ -441,7 +426,7 @@ async fn data_that_a_repair_put_on_one_disk_moves_apart_and_is_coded() {
     // It moves apart first, if the volume has not seen to that by itself.
     let reports = [all_become(&volume, Form::Coded).await, all_become(&volume, Form::Coded).await];
     assert_eq!(reports.iter().map(|report| report.coded).sum::<u64>(), 3, "{reports:?}");
-    let after = records(&world).await.remove(0);
+    let after = world.stripes_of_v().await.remove(0);
     assert_eq!((on(&after), after.code.to_string()), (3, "rs:3+1".to_owned()));
     check(&volume, &model, "coded").await;
     world.assert_sound().await;

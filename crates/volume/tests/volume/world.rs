@@ -1,12 +1,14 @@
 //! Volumes over stores in memory that can be cut off at any call.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use claystone_chunk::testing::{Cut, CutStore, MemoryStore, Traps, pattern};
-use claystone_chunk::{ByteRange, ChunkStore, DiskId, NodeId};
+use claystone_chunk::{ByteRange, ChunkId, ChunkStore, DiskId, NodeId};
+use claystone_code::ChunkIndex;
 use claystone_env::{Env, Job, Random, Space, WallTime, Worker, WorkerStopped};
-use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SnapshotRecord, SqliteMeta};
+use claystone_meta::{DiskRecord, DiskRecords, DiskState, Meta, SnapshotRecord, SqliteMeta, StripeRecord};
 use claystone_sim::SimRandom;
 use claystone_stripe::{Absence, Member, Stores, Stripes};
 use claystone_volume::{Blocks, Durable, NewVolume, Settings, Snapshot, Volume, VolumeError, Volumes, joined};
@@ -140,6 +142,22 @@ impl World {
             self.env.clock.sleep(Duration::from_millis(10)).await;
         }
         panic!("{what} does not come");
+    }
+
+    /// The stripes of the volume `v`.
+    pub async fn stripes_of_v(&self) -> Vec<StripeRecord> {
+        let volume = self.meta.volume("v").await.expect("it is there");
+        let stripes = self.meta.volume_stripes(volume.id, None, 99).await.expect("readable");
+        stripes.into_iter().map(|(_, stripe)| stripe).collect()
+    }
+
+    /// Chunks on all disks that none of these stripes names.
+    pub fn garbage(&self, stripes: &[StripeRecord]) -> usize {
+        let chunks = |stripe: &StripeRecord| {
+            (0..stripe.places.len() as u16).filter_map(|at| stripe.chunk_id(ChunkIndex(at))).collect::<Vec<_>>()
+        };
+        let named: BTreeSet<ChunkId> = stripes.iter().flat_map(chunks).collect();
+        self.disks.iter().flat_map(|disk| disk.ids()).filter(|id| !named.contains(id)).count()
     }
 
     /// The records agree with each other.
