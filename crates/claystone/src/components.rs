@@ -99,7 +99,7 @@ impl Store {
         let care = Care {
             scrub_cycle: Some(settings.keeper.scrub_cycle),
             opening,
-            sums_cached: Care::sums_cached(settings.sums_cache_mib),
+            sums_bytes: (settings.sums_cache_mib as usize) << 20,
         };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {

@@ -124,7 +124,7 @@ impl Device for Slowed {
     }
 
     fn geometry(&self) -> Geometry {
-        self.image.geometry()
+        Geometry { rotational: self.drive.geometry().rotational, ..self.image.geometry() }
     }
 
     fn read(&self, first: Sector, into: &mut [u8], effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

@@ -185,7 +185,7 @@ fn tuning(care: &Care) -> Tuning {
     Tuning {
         waiting_sectors_max: 8192,
         bulk_sectors_max: 4000,
-        sums_cached: care.sums_cached,
+        sums_bytes: care.sums_bytes,
         catalog_cached: 8 << 20,
         ..Tuning::default()
     }

@@ -526,7 +526,7 @@ const NAMES: [(&str, Option<&str>); 33] = [
     ("scrub_days", Some("14")),
     ("reclaim_seconds", Some("60")),
     ("error_recovery_seconds", Some("7")),
-    ("sums_cache_mib", Some("16")),
+    ("sums_cache_mib", Some("64")),
     ("heat_half_life_minutes", Some("1440")),
     ("convert_after_minutes", Some("60")),
     ("bound_from_mib", Some("1024")),

@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use claystone_env::{ParityVerdict, SECTOR_BYTES};
+use claystone_env::ParityVerdict;
 use claystone_files::{Disk, TendAgain};
 use claystone_host::RecoveryLimits;
 
@@ -21,22 +21,17 @@ pub struct Care {
     pub scrub_cycle: Option<Duration>,
     /// How their devices are opened.
     pub opening: Opening,
-    /// Sums sectors of each that memory keeps.
-    pub sums_cached: usize,
+    /// Memory for checksums of each.
+    pub sums_bytes: usize,
 }
 
 impl Default for Care {
     fn default() -> Care {
-        Care { scrub_cycle: None, opening: Opening::default(), sums_cached: Care::sums_cached(SUMS_CACHE_MIB) }
+        Care { scrub_cycle: None, opening: Opening::default(), sums_bytes: (SUMS_CACHE_MIB as usize) << 20 }
     }
 }
 
 impl Care {
-    /// Sums sectors in so many MiB of memory: for as many GiB of data, less 0.4 %.
-    pub fn sums_cached(mib: u32) -> usize {
-        mib as usize * ((1 << 20) / SECTOR_BYTES)
-    }
-
     /// Limits of so many seconds; none for 0.
     pub fn limits_of(seconds: u16) -> Option<RecoveryLimits> {
         let ms = 1000 * u32::from(seconds);
@@ -107,6 +102,9 @@ impl Tending {
             return;
         }
         self.looked = Instant::now();
+        if let Err(error) = disk.load_swaths_in_passing() {
+            tracing::debug!(disk = label, %error, "checksums that do not read are not in memory");
+        }
         if let Some(cycle) = self.scrub_cycle {
             self.scrub(disk, label, cycle);
         }
@@ -183,9 +181,9 @@ const TEND_EVERY: Duration = Duration::from_millis(50);
 /// Looks between two at the statistics.
 const JUDGED_EVERY: u64 = 60;
 const LOST_SHOWN: usize = 5;
-/// Memory for sums sectors of a disk, if nobody says how much: for 16 GiB of its data.
-pub const SUMS_CACHE_MIB: u32 = 16;
-/// For 64 TiB.
+/// Memory for checksums of a disk, if nobody says how much: for 600 GiB of the data of a hard disk, and for 64 of a solid-state drive.
+pub const SUMS_CACHE_MIB: u32 = 64;
+/// More than for any disk.
 pub const SUMS_CACHE_MIB_MAX: u32 = 65_536;
 
 #[cfg(test)]
@@ -196,17 +194,14 @@ mod tests {
     use claystone_env::testing::MemoryDevice;
     use claystone_env::{Device, DeviceError, Effort, FailedSector, Geometry, Sector, SectorRange};
     use claystone_files::{FileTree, Format, Inode, Kind, NewAttributes, NewNode, Tuning};
-    use claystone_group::SUMS_PER_SECTOR;
     use claystone_host::{HostClock, HostRandom};
     use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
     use super::*;
 
     #[test]
-    fn a_mebibyte_has_the_sums_of_a_gibibyte_less_a_little() {
-        let data_bytes = Care::sums_cached(1) * SUMS_PER_SECTOR * SECTOR_BYTES;
-        assert!(data_bytes <= 1 << 30 && data_bytes as f64 > 0.996 * f64::from(1 << 30));
-        assert_eq!(Care::default().sums_cached, Tuning::default().sums_cached, "as a mount's");
+    fn a_store_has_the_memory_of_a_mount() {
+        assert_eq!(Care::default().sums_bytes, Tuning::default().sums_bytes);
     }
 
     /// A device whose next write panics, if that was asked for.

@@ -62,6 +62,8 @@ pub struct Geometry {
     /// Whether it can be told to report a sector that does not read at once. Where it cannot, [`Effort::FailFast`] is
     /// done as [`Effort::Retry`].
     pub fails_fast: bool,
+    /// Whether it has turning disks, so that another place costs a seek.
+    pub rotational: bool,
 }
 
 impl Geometry {

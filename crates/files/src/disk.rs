@@ -26,6 +26,7 @@ use crate::core::Core;
 use crate::error::{DiskError, with_sources};
 use crate::grow::end_row;
 use crate::journal::{Journal, JournalPosition};
+use crate::loading::Loading;
 use crate::loss::Loss;
 use crate::pages::{InRegions, PageFile, SlabSource};
 use crate::placing::Scope;
@@ -68,8 +69,8 @@ pub struct Tuning {
     pub apply_sectors_max: usize,
     /// Windows of a file that one change frees: with what that makes of the rows of free sectors, 64 KiB of changes.
     pub freed_windows_max: usize,
-    /// Sums sectors in memory: 4 KiB each, with the CRCs of 4 MiB of data.
-    pub sums_cached: usize,
+    /// Memory for checksums, see [`Groups::new`].
+    pub sums_bytes: usize,
     /// Bytes of the catalog in memory.
     pub catalog_cached: usize,
     /// Bytes of changes in memory that bring a checkpoint, where what is kept for the catalog does not sooner.
@@ -90,7 +91,7 @@ impl Default for Tuning {
             journal_sectors_max: 16,
             apply_sectors_max: 4096,
             freed_windows_max: 256,
-            sums_cached: 4096,
+            sums_bytes: 64 << 20,
             catalog_cached: 32 << 20,
             changed_bytes_max: 16 << 20,
             flush_after: std::time::Duration::from_secs(5),
@@ -122,6 +123,7 @@ pub struct Disk {
     pub(crate) seen: Mutex<Seen>,
     pub(crate) pass: Mutex<Pass>,
     pub(crate) passing: Mutex<Passing>,
+    pub(crate) loading: Mutex<Loading>,
     /// Whether somebody holds the root directory for himself.
     pub(crate) locked: AtomicBool,
     /// Whether the last checkpoint found no room for the catalog beside what is spared for what frees space: until one does, nothing is
@@ -279,7 +281,7 @@ impl Disk {
         let journal_share = journal.shape().sectors_in((area.sectors / 8).max(1)) as usize;
         let now = clock.now();
         let disk = Disk {
-            groups: Groups::new(device.clone(), code, id, tuning.sums_cached),
+            groups: Groups::new(device.clone(), code, id, tuning.sums_bytes),
             flusher: Mutex::new(Tended { flushed: now, checkpointed: now, loss: Loss::of(&*device) }),
             journal: Mutex::new(journal),
             core: Mutex::new(Core::new(catalog, shape)),
@@ -296,6 +298,7 @@ impl Disk {
             seen: Mutex::new(seen),
             pass: Mutex::new(pass),
             passing: Mutex::default(),
+            loading: Mutex::default(),
             locked: AtomicBool::new(false),
             catalog_full: AtomicBool::new(false),
             free_pages: AtomicU64::new(UNCOUNTED),

@@ -24,6 +24,7 @@ mod info;
 mod inode;
 mod journal;
 mod keys;
+mod loading;
 mod loss;
 mod lost;
 mod malformed;

@@ -276,7 +276,7 @@ impl Disk {
     }
 
     /// The first window that is not before this one.
-    fn window_from(&self, inode: u64, first: u64) -> Result<Option<(Inode, u64)>, DiskError> {
+    pub(crate) fn window_from(&self, inode: u64, first: u64) -> Result<Option<(Inode, u64)>, DiskError> {
         let mut span = Span::from(&keys::run(Inode(inode), first));
         loop {
             let rows = guard(&self.core).catalog.range(Table::Runs, &span, 1)?;

@@ -9,7 +9,8 @@
 //! 1. Sums in memory are those that the device should hold: both are changed together ([`Groups::write_bulk_update`]).
 //! 2. A read that goes on behind a group reads its parity, and the sums sector behind it, in the same call of the device:
 //!    the head of a hard disk never waits, and nothing is copied. Sums that it needs and memory does not have come in that call
-//!    too, which for a read by itself is a second place on the device (docs/formats/disk.md, *Downsides*).
+//!    too, which for a read by itself is a second place on the device (docs/formats/disk.md, *Downsides*), unless memory knows the sums of
+//!    its swaths ([`swath`](crate::swath)).
 //! 3. What no window shows is neither read nor written ([`ShownRun`]); whoever writes a place anew forgets what memory has
 //!    of it.
 
@@ -208,6 +209,10 @@ impl Groups {
         let run = shown.run;
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
         assert_eq!(into.len(), (wanted.end - wanted.start) as usize * SECTOR_BYTES, "room for what is wanted");
+        if let Some(read) = self.read_by_swaths(shown, &wanted)? {
+            into.copy_from_slice(&read);
+            return Ok(());
+        }
         let parts = parts(shown, wanted, shape, false);
         let mut between = between(&parts);
         // They lie before what is wanted; those of later groups are read with it.
@@ -235,13 +240,18 @@ impl Groups {
         let (shape, recent, shown) = (self.shape(), self.recent(), run.into());
         let run = shown.run;
         assert!(wanted.start < wanted.end && wanted.end <= run.data.into(), "sectors {wanted:?} of {}", run.data);
-        let mut buffer = recent.buffer((wanted.end - wanted.start) as usize * SECTOR_BYTES);
+        let bytes = (wanted.end - wanted.start) as usize * SECTOR_BYTES;
         if shape.parity == 0 {
+            let mut buffer = recent.buffer(bytes);
             self.read_bulk(shown, wanted, &|_| None, &mut buffer)?;
             return Ok(recent.keep_buffer(buffer));
         }
+        if let Some(read) = self.read_by_swaths(shown, &wanted)? {
+            return Ok(read);
+        }
+        let mut buffer = recent.buffer(bytes);
         let mut parts = parts(shown, wanted.clone(), shape, true);
-        let goes_on = wanted.start.checked_sub(1).is_none_or(|before| recent.is_known(run.place_of(before, shape)));
+        let goes_on = self.goes_on(run, wanted.start);
         let (entry, ahead) = recent.begin(sectors(run, shape, &parts));
         let taken = self.take_ahead(run, &parts[0], &ahead, &mut buffer)?;
         let wanted = wanted.start + taken as u64..wanted.end;
@@ -273,6 +283,11 @@ impl Groups {
         mended.copy_from_slice(&buffer);
         mendings.iter().for_each(|mending| mending.apply(&mut mended[taken * SECTOR_BYTES..]));
         Ok(recent.keep_buffer(mended))
+    }
+
+    /// Whether a read from a data sector on comes behind another one, or is of the begin of the run.
+    pub(crate) fn goes_on(&self, run: BulkRun, first: u64) -> bool {
+        first.checked_sub(1).is_none_or(|before| self.recent().is_known(run.place_of(before, self.shape())))
     }
 
     /// A buffer for who returns it by [`Groups::keep_buffer`]: aligned as devices want it, with anything in it.
@@ -773,7 +788,7 @@ fn between(parts: &[Part]) -> BytesMut {
 }
 
 /// Room for so many sectors, or none.
-fn room(sectors: usize) -> BytesMut {
+pub(crate) fn room(sectors: usize) -> BytesMut {
     let bytes = sectors * SECTOR_BYTES;
     let mut room = if bytes == 0 { BytesMut::new() } else { aligned_buffer(bytes) };
     room.resize(bytes, 0);

@@ -89,6 +89,8 @@ pub struct Groups {
 /// turns meets them in one turn; then a request costs as much as three to four sectors: on a virtual disk 15 us for 4 KiB and
 /// 26 us for 16 KiB, 32 at a time.
 const BRIDGE_SECTORS: usize = 4;
+/// What the sums of the swaths of a sums sector take of memory.
+const SWATHS_BYTES: usize = 320;
 /// Suspects that are remembered; then all are forgotten.
 const SUSPECTS_MAX: usize = 1 << 16;
 
@@ -99,14 +101,19 @@ impl fmt::Debug for Groups {
 }
 
 impl Groups {
-    /// The groups under `code` of the disk `disk` on `device`, with at most `sums_cached` sums sectors in memory (4 KiB
-    /// each, for 4 MiB of data).
-    pub fn new(device: Arc<dyn Device>, code: GroupCode, disk: DiskId, sums_cached: usize) -> Groups {
+    /// The groups under `code` of the disk `disk` on `device`, with `sums_bytes` of memory for checksums: sums sectors take 4 KiB each, for 4 MiB of
+    /// data. Where another place on the device costs a seek, a quarter is for these, and the rest for sums of swaths, which take 320 bytes for
+    /// as much data.
+    pub fn new(device: Arc<dyn Device>, code: GroupCode, disk: DiskId, sums_bytes: usize) -> Groups {
+        let (sums, swaths) = match device.geometry().rotational {
+            true => (sums_bytes / 4 / SECTOR_BYTES, (sums_bytes - sums_bytes / 4) / SWATHS_BYTES),
+            false => (sums_bytes / SECTOR_BYTES, 0),
+        };
         Groups {
             device,
             code,
             disk,
-            sums: SumsCache::new(sums_cached),
+            sums: SumsCache::new(sums, swaths),
             recent: Recent::default(),
             bridge: BRIDGE_SECTORS,
             pace: PaceMeter::default(),

@@ -29,6 +29,7 @@ mod scrub;
 mod statistics;
 mod sums;
 mod sums_cache;
+mod swath;
 mod unsynced;
 mod update;
 mod void;

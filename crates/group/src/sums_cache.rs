@@ -1,4 +1,4 @@
-//! Sums sectors in memory, by place, some of them known in part.
+//! Sums sectors in memory, by place, some of them known in part; and of more of them, the sums of their swaths ([`swath`](crate::swath)).
 //!
 //! ```text
 //! absent --put--> whole          read from the device or written there
@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! 1. What is known is what the device should hold: whoever changes sums on the device puts them here.
-//! 2. At most so many are kept; the one not used for longest goes first.
+//! 2. At most so many are kept; the one not used for longest goes first. Its swaths stay known: of these others go, one after the other by
+//!    their places, for what is written or read; what is only loaded finds room or is not kept.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,11 +19,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use claystone_env::Sector;
 
+use crate::swath::SwathSums;
 use crate::{SUMS_PER_SECTOR, SumsSector};
 
 /// See the module.
 pub(crate) struct SumsCache {
     most: usize,
+    swaths_most: usize,
     state: Mutex<State>,
 }
 
@@ -32,6 +35,9 @@ struct State {
     // Places by when they were last used.
     order: BTreeMap<u64, u64>,
     uses: u64,
+    // Those of whole sums sectors, by their places, and where the next one goes for another.
+    swaths: BTreeMap<u64, SwathSums>,
+    next_gone: u64,
 }
 
 struct Entry {
@@ -44,9 +50,9 @@ struct Entry {
 }
 
 impl SumsCache {
-    /// Keeps at most `most` sums sectors, at least one.
-    pub fn new(most: usize) -> SumsCache {
-        SumsCache { most: most.max(1), state: Mutex::default() }
+    /// Keeps at most `most` sums sectors, at least one, and the sums of the swaths of at most `swaths_most`.
+    pub fn new(most: usize, swaths_most: usize) -> SumsCache {
+        SumsCache { most: most.max(1), swaths_most, state: Mutex::default() }
     }
 
     /// Appends the sums at `range`, `None` for those not known; returns whether there is such a sector here.
@@ -75,7 +81,32 @@ impl SumsCache {
 
     /// Puts a sector in place of what was known of it.
     pub fn put(&self, place: Sector, sums: SumsSector) {
-        self.state().insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);
+        let mut state = self.state();
+        state.put_swaths(place, &sums, self.swaths_most);
+        state.insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);
+    }
+
+    /// Puts what is known of the swaths of a sector, if there is room for it.
+    pub fn load_swaths(&self, place: Sector, sums: &SumsSector) {
+        let mut state = self.state();
+        if state.swaths.len() < self.swaths_most {
+            state.put_swaths(place, sums, self.swaths_most);
+        }
+    }
+
+    /// The sums of swaths of a sector, by their numbers there.
+    pub fn copy_swaths(&self, place: Sector, swaths: Range<usize>) -> Option<Vec<u32>> {
+        self.state().swaths.get(&place.0).map(|sums| sums.copy(swaths))
+    }
+
+    /// Whether the sums of the swaths of a sector are here.
+    pub fn knows_swaths(&self, place: Sector) -> bool {
+        self.state().swaths.contains_key(&place.0)
+    }
+
+    /// Of how many more sectors the sums of swaths have room.
+    pub fn swaths_room(&self) -> usize {
+        self.swaths_most.saturating_sub(self.state().swaths.len())
     }
 
     /// Notes that a sector did not read, unless something is known of it.
@@ -133,8 +164,10 @@ impl SumsCache {
     /// Forgets all sectors in a range.
     pub fn forget(&self, sectors: Range<u64>) {
         let mut state = self.state();
-        let gone: Vec<u64> = state.entries.range(sectors).map(|(place, _)| *place).collect();
+        let gone: Vec<u64> = state.entries.range(sectors.clone()).map(|(place, _)| *place).collect();
         gone.into_iter().for_each(|place| state.remove(place));
+        let gone: Vec<u64> = state.swaths.range(sectors).map(|(place, _)| *place).collect();
+        gone.into_iter().for_each(|place| drop(state.swaths.remove(&place)));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,6 +194,20 @@ impl State {
         self.uses += 1;
         self.order.insert(self.uses, place.0);
         self.entries.insert(place.0, Entry { used: self.uses, ..entry });
+    }
+
+    /// Puts the sums of the swaths of a sector, for which those of another one go if there are `most`.
+    fn put_swaths(&mut self, place: Sector, sums: &SumsSector, most: usize) {
+        if most == 0 {
+            return;
+        }
+        if self.swaths.len() >= most && !self.swaths.contains_key(&place.0) {
+            let next = self.swaths.range(self.next_gone..).next().or(self.swaths.first_key_value());
+            let gone = next.map(|(place, _)| *place).expect("there are some");
+            self.swaths.remove(&gone);
+            self.next_gone = gone + 1;
+        }
+        self.swaths.insert(place.0, SwathSums::of(sums));
     }
 
     fn remove(&mut self, place: u64) {
@@ -190,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_longest_unused_goes_first() {
-        let cache = SumsCache::new(2);
+        let cache = SumsCache::new(2, 0);
         cache.put(Sector(1), sums(1));
         cache.put(Sector(2), sums(2));
         assert_eq!(first(&cache, 1), Some(Some(1)));
@@ -204,7 +251,7 @@ mod tests {
 
     #[test]
     fn sums_are_learnt_group_by_group() {
-        let cache = SumsCache::new(2);
+        let cache = SumsCache::new(2, 0);
         let wanted = |at| at < 3;
         assert_eq!(cache.learn(Sector(1), 0, &[7], wanted), None, "nobody asked for it");
         cache.begin(Sector(1));
@@ -221,8 +268,38 @@ mod tests {
     }
 
     #[test]
+    fn swaths_stay_known_when_their_sector_goes() {
+        let cache = SumsCache::new(1, 2);
+        cache.put(Sector(1), sums(1));
+        cache.put(Sector(2), sums(2));
+        assert!(!cache.holds(Sector(1)) && cache.swaths_room() == 0);
+        let known = |place| cache.copy_swaths(Sector(place), 0..1);
+        let (first, second) = (known(1).expect("known"), known(2).expect("known"));
+        assert_ne!(first, second);
+        cache.load_swaths(Sector(3), &sums(3));
+        assert_eq!((known(1), known(3)), (Some(first), None), "no room");
+        cache.put(Sector(1), sums(2));
+        assert_eq!(known(1), Some(second), "what is written over is known as it is now");
+        cache.forget(1..2);
+        assert_eq!((known(1), cache.knows_swaths(Sector(2)), cache.swaths_room()), (None, true, 1));
+        let none = SumsCache::new(1, 0);
+        none.put(Sector(1), sums(1));
+        assert!(!none.knows_swaths(Sector(1)));
+    }
+
+    #[test]
+    fn swaths_go_in_turn_for_what_is_written() {
+        let cache = SumsCache::new(1, 3);
+        for place in [10, 20, 30, 25, 5, 40] {
+            cache.put(Sector(place), sums(place as u32));
+        }
+        let known: Vec<u64> = (0..50).filter(|place| cache.knows_swaths(Sector(*place))).collect();
+        assert_eq!(known, [5, 30, 40], "10, then 20, then 25");
+    }
+
+    #[test]
     fn what_nobody_wants_needs_not_be_learnt() {
-        let cache = SumsCache::new(2);
+        let cache = SumsCache::new(2, 0);
         cache.begin(Sector(1));
         let wanted = |at| at == 0 || at == 1000;
         assert_eq!(cache.learn(Sector(1), 0, &[7], wanted), None);

@@ -239,7 +239,7 @@ impl Meeting {
         let at = requests.iter().map(|request| place(request.start)).collect();
         let meeting = Meeting { device: case.device.clone(), at: Mutex::new(at), barrier: Barrier::new(2) };
         let code = GroupCode::new(case.shape.data, case.shape.parity).expect("a code");
-        case.groups = Groups::new(Arc::new(meeting), code, DISK, 16);
+        case.groups = Groups::new(Arc::new(meeting), code, DISK, 16 << 12);
         // The sums, so that nobody reads them first.
         case.groups.sums_sector(case.run, 0).expect("read");
         std::thread::scope(|scope| {

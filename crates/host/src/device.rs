@@ -79,6 +79,8 @@ pub struct HostDevice {
     sectors: u64,
     /// `None` for an image, and where the system tells nothing.
     drive: Option<Drive>,
+    /// Whether the drive has turning disks, or that of the file system that an image lies on; not, where the system does not tell.
+    rotational: bool,
     error_recovery: ErrorRecovery,
     /// Command duration limits that were turned on until this is closed.
     _turned_on: Option<TurnedOn>,
@@ -180,6 +182,13 @@ impl HostDevice {
         } else {
             (None, ErrorRecovery::Unsupported { why: "an image has no drive of its own" })
         };
+        let rotational = match &drive {
+            Some(drive) => drive.rotational,
+            None => Drive::of_device(Path::new(SYSFS), major(metadata.dev()), minor(metadata.dev()))
+                .ok()
+                .and_then(|below| below.rotational),
+        };
+        let rotational = rotational == Some(true);
         let syncs = Mutex::new(Syncs::None);
         let _turned_on = turned_on;
         let opened = Instant::now();
@@ -191,6 +200,7 @@ impl HostDevice {
             writable,
             sectors,
             drive,
+            rotational,
             error_recovery,
             _turned_on,
             syncs,
@@ -397,7 +407,7 @@ impl Device for HostDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, fails_fast: self.fails_fast() }
+        Geometry { sectors: self.sectors, fails_fast: self.fails_fast(), rotational: self.rotational }
     }
 
     fn elapsed(&self) -> Option<Duration> {

@@ -595,7 +595,8 @@ impl Device for Attached {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.shared.model.sectors, fails_fast: self.shared.model.fails_fast }
+        let HddModel { sectors, fails_fast, seek_max, .. } = self.shared.model;
+        Geometry { sectors, fails_fast, rotational: seek_max > Duration::ZERO }
     }
 
     fn elapsed(&self) -> Option<Duration> {

@@ -155,7 +155,7 @@ impl Device for TieredDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.home.sectors, fails_fast: self.hdd.geometry().fails_fast }
+        Geometry { sectors: self.home.sectors, ..self.hdd.geometry() }
     }
 
     /// The hard disk's: what the solid-state drive takes is little beside it.

@@ -28,7 +28,7 @@ use crate::drives::{Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
-use crate::tending::{Care, SUMS_CACHE_MIB, SUMS_CACHE_MIB_MAX, Tending};
+use crate::tending::{SUMS_CACHE_MIB, SUMS_CACHE_MIB_MAX, Tending};
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`. Or, with --emulate, a new disk on
 /// an emulated hard disk in memory, to try what a slow drive that fails does to programs.
@@ -70,7 +70,7 @@ pub struct Mount {
     scrub_days: u16,
     #[command(flatten)]
     recovery: Recovery,
-    /// Memory for checksums, in MiB: as many GiB of data are read anywhere without another seek for their checksums
+    /// Memory for checksums, in MiB: of a hard disk, ten times as many GiB of data are read anywhere without another seek for them
     #[arg(long, value_name = "MIB", default_value_t = SUMS_CACHE_MIB)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SUMS_CACHE_MIB_MAX)))]
     sums_cache_mib: u32,
@@ -172,8 +172,8 @@ impl Mount {
     }
 
     fn tuning(&self) -> Tuning {
-        let sums_cached = Care::sums_cached(self.sums_cache_mib);
-        Tuning { keeps_access_times: !self.read_only, sums_cached, ..Tuning::default() }
+        let sums_bytes = (self.sums_cache_mib as usize) << 20;
+        Tuning { keeps_access_times: !self.read_only, sums_bytes, ..Tuning::default() }
     }
 
     fn scrub_cycle(&self) -> Option<Duration> {

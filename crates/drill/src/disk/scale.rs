@@ -89,7 +89,8 @@ impl Scale {
             bulk_sectors_max,
             journal_sectors_max: 8,
             apply_sectors_max: 16,
-            sums_cached: 8,
+            // Two sums sectors, and the sums of swaths of 76.
+            sums_bytes: 32 << 10,
             flush_after: Duration::from_millis(20),
             checkpoint_after: Duration::from_millis(80),
             ..Tuning::default()

@@ -14,7 +14,7 @@ impl MemoryDevice {
     /// A device of `sectors` zeroed sectors.
     pub fn new(sectors: u64) -> MemoryDevice {
         let bytes = Mutex::new(vec![0; sectors as usize * SECTOR_BYTES]);
-        MemoryDevice { geometry: Geometry { sectors, fails_fast: true }, bytes }
+        MemoryDevice { geometry: Geometry { sectors, fails_fast: true, rotational: false }, bytes }
     }
 
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {

@@ -28,6 +28,8 @@ pub struct State {
     pub soft_once: BTreeSet<u64>,
     /// It retries whatever it is told.
     pub retries_itself: bool,
+    /// It has turning disks.
+    pub turns: bool,
     pub lost: BTreeSet<u64>,
     pub read_only: bool,
     /// The write after so many others is nowhere to be found.
@@ -117,7 +119,8 @@ impl Device for FaultyDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { fails_fast: !self.state().retries_itself, ..self.memory.geometry() }
+        let state = self.state();
+        Geometry { fails_fast: !state.retries_itself, rotational: state.turns, ..self.memory.geometry() }
     }
 
     fn elapsed(&self) -> Option<Duration> {
@@ -166,7 +169,7 @@ impl Device for FaultyDevice {
 }
 
 pub fn groups(device: &Arc<FaultyDevice>, k: u32, m: u32) -> Groups {
-    Groups::new(device.clone(), GroupCode::new(k, m).expect("a code"), DISK, 16)
+    Groups::new(device.clone(), GroupCode::new(k, m).expect("a code"), DISK, 16 << 12)
 }
 
 pub fn sectors(bytes: &[u8]) -> Vec<&[u8]> {

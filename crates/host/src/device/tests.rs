@@ -76,7 +76,7 @@ fn what_was_written_is_there_when_it_is_opened_again() {
     assert_eq!(HostDevice::open(&path).expect_err("held").kind(), io::ErrorKind::WouldBlock);
     drop(device);
     let device = HostDevice::open(&path).expect("free again");
-    assert_eq!(device.geometry(), Geometry { sectors: 100, fails_fast: false });
+    assert_eq!(device.geometry(), Geometry { sectors: 100, fails_fast: false, ..device.geometry() });
     let mut read = vec![1; 30 * SECTOR_BYTES];
     assert_eq!(device.read(Sector(70), &mut read, Effort::Retry).expect("read"), []);
     assert!(read == bytes);
@@ -263,7 +263,7 @@ fn what_a_limited_drive_gives_up_on_is_soft_and_is_read_again_to_retry() {
     let recoveries = [(ErrorRecovery::Unlimited, false), (limited(None), false), (limited(Some(7000)), true)];
     for (recovery, fails_fast) in recoveries {
         device.error_recovery = recovery;
-        assert_eq!(device.geometry(), Geometry { sectors: 10, fails_fast });
+        assert_eq!(device.geometry(), Geometry { sectors: 10, fails_fast, ..device.geometry() });
         for effort in [Effort::FailFast, Effort::Retry] {
             let range = SectorRange { first: Sector(3), sectors: 1 };
             let mut into = [0x5a; SECTOR_BYTES];

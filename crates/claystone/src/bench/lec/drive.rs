@@ -56,7 +56,12 @@ impl Drive {
 
     /// Its groups, with nothing in memory.
     pub fn groups(&self) -> Groups {
-        Groups::new(self.metered.clone(), self.code.clone(), DiskId(*b"claystone bench!"), 1024)
+        self.groups_with(16 << 20)
+    }
+
+    /// The same, with so many bytes of memory for checksums.
+    pub fn groups_with(&self, sums_bytes: usize) -> Groups {
+        Groups::new(self.metered.clone(), self.code.clone(), DiskId(*b"claystone bench!"), sums_bytes)
     }
 
     /// From now on reads of a sector fail softly with this chance.

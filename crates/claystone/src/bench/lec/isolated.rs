@@ -1,5 +1,5 @@
-//! What the checksum of a sector that is read by itself costs: nothing where memory has it; else its sums sector is read with it, in the same
-//! call and before it. Beside that, a read of all that lies between the two in one request.
+//! What the checksum of a sector that is read by itself costs: nothing where memory has it; the rest of its swath where memory has the
+//! swath's; else its sums sector is read with it, in the same call and before it. Beside that, a read of all that lies between the two in one request.
 //!
 //! The drive takes requests in their order. One that has a queue may take the two in the order in which they pass under the head.
 
@@ -22,9 +22,10 @@ const RUN_SECTORS: u32 = 13_250;
 /// # Errors
 /// The drive failed.
 pub fn figures(reads: usize) -> anyhow::Result<Vec<Figure>> {
-    let [warm, cold, whole] =
-        [Checksum::InMemory, Checksum::OnTheDrive, Checksum::WithAllBetween].map(|of| mean_ms(of, reads));
-    let (warm, cold, whole) = (warm?, cold?, whole?);
+    let [warm, swath, cold, whole] =
+        [Checksum::InMemory, Checksum::OfItsSwath, Checksum::OnTheDrive, Checksum::WithAllBetween]
+            .map(|of| mean_ms(of, reads));
+    let (warm, swath, cold, whole) = (warm?, swath?, cold?, whole?);
     let figure = |metric: &str, value, against: Option<f64>| Figure {
         bench: "lec",
         case: format!("isolated reads of {}+{}", SHAPE.data, SHAPE.parity),
@@ -35,6 +36,7 @@ pub fn figures(reads: usize) -> anyhow::Result<Vec<Figure>> {
     };
     Ok(vec![
         figure("warm_ms", warm, None),
+        figure("swath_ms", swath, Some(warm)),
         figure("cold_ms", cold, Some(warm)),
         figure("one_request_ms", whole, Some(warm)),
     ])
@@ -44,6 +46,7 @@ pub fn figures(reads: usize) -> anyhow::Result<Vec<Figure>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checksum {
     InMemory,
+    OfItsSwath,
     OnTheDrive,
     WithAllBetween,
 }
@@ -57,6 +60,9 @@ fn mean_ms(checksum: Checksum, reads: usize) -> anyhow::Result<f64> {
         for number in 0..bulk.sums_sectors() {
             known.sums_sector(bulk, number)?;
         }
+        // A sums sector, and the sums of swaths of 38.
+        let swaths = drive.groups_with(16 << 10);
+        swaths.load_swaths(bulk)?;
         let random = world.random().fork("places");
         let mut all = Duration::ZERO;
         let mut into = vec![0; SECTOR_BYTES];
@@ -65,6 +71,7 @@ fn mean_ms(checksum: Checksum, reads: usize) -> anyhow::Result<f64> {
             drive.move_head(Sector(1 + random.below(drive.device().geometry().sectors - 1)))?;
             all += match checksum {
                 Checksum::InMemory => drive.time(|| known.read_bulk(bulk, at..at + 1, &|_| None, &mut into))?.drive,
+                Checksum::OfItsSwath => drive.time(|| swaths.read_bulk(bulk, at..at + 1, &|_| None, &mut into))?.drive,
                 Checksum::OnTheDrive => {
                     let unknown = drive.groups();
                     drive.time(|| unknown.read_bulk(bulk, at..at + 1, &|_| None, &mut into))?.drive

@@ -169,7 +169,7 @@ impl Device for Recogniser {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, fails_fast: true }
+        Geometry { sectors: self.sectors, fails_fast: true, rotational: true }
     }
 
     fn read(&self, first: Sector, into: &mut [u8], _effort: Effort) -> Result<Vec<FailedSector>, DeviceError> {

@@ -226,7 +226,7 @@ impl Device for TimeAlone {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, fails_fast: false }
+        Geometry { sectors: self.sectors, fails_fast: false, rotational: true }
     }
 
     fn read(&self, first: Sector, into: &mut [u8], _: Effort) -> Result<Vec<FailedSector>, DeviceError> {

@@ -111,7 +111,10 @@ impl Run {
                 }
                 Ok(outcome)
             }
-            Step::Tend => outcome_of(disk.tend()),
+            Step::Tend => match disk.load_swaths_in_passing() {
+                Ok(_) => outcome_of(disk.tend()),
+                Err(error) => Ok(down("loading checksums", &error)),
+            },
             Step::Scrub => {
                 self.subject.pause_mischief(true);
                 let scrubbed = disk.scrub(&mut |_| true);
