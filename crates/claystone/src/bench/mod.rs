@@ -23,12 +23,12 @@ use anyhow::{Context, bail};
 ///
 /// # Errors
 /// A name is that of none.
-fn chosen<C: Copy>(cases: &[C], name: impl Fn(&C) -> String, names: &[String]) -> anyhow::Result<Vec<C>> {
+fn chosen<C: Clone>(cases: &[C], name: impl Fn(&C) -> String, names: &[String]) -> anyhow::Result<Vec<C>> {
     let all: Vec<String> = cases.iter().map(&name).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
-        bail!("there is no case {unknown:?}: there are {}", all.join(", "));
+        bail!("there is no {unknown:?}: there are {}", all.join(", "));
     }
-    Ok(cases.iter().copied().filter(|case| names.is_empty() || names.contains(&name(case))).collect())
+    Ok(cases.iter().filter(|case| names.is_empty() || names.contains(&name(case))).cloned().collect())
 }
 
 /// A directory that is gone when this is dropped, in `directory` or the system's place for temporary files.

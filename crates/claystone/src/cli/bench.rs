@@ -187,6 +187,9 @@ struct Volume {
     /// Only this case, such as "8KiB QD1"; may be given several times
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
+    /// Only this mode, such as "dpu 100", beside replicas; may be given several times
+    #[arg(long = "mode", value_name = "NAME")]
+    modes: Vec<String>,
     /// Where devices are: on this machine, on emulated servers in simulated time, or one after the other
     #[arg(long, value_enum, default_value_t = SetUp::Both)]
     set_up: SetUp,
@@ -294,6 +297,7 @@ impl Volume {
         let emulated = volume::InSimulation { writes, seed: self.seed };
         let plan = volume::Plan {
             cases: self.cases,
+            modes: self.modes,
             device_bytes: if self.quick { QUICK_DEVICE_BYTES } else { self.mib << 20 },
             judged: !self.quick,
             machine: Some(machine).filter(|_| self.set_up != SetUp::Emulated),

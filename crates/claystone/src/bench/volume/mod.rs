@@ -46,6 +46,8 @@ use crate::rows::{Against, Figure, Goals, Row};
 pub struct Plan {
     /// The cases, by name; empty: all.
     pub cases: Vec<String>,
+    /// The modes, by name, beside replicas; empty: all.
+    pub modes: Vec<String>,
     /// Length of each device; rounded to whole stripes.
     pub device_bytes: u64,
     /// Whether goals are judged.
@@ -199,7 +201,7 @@ impl Measured {
 async fn on_machine(plan: &Plan, machine: &OnMachine, cases: &[Case]) -> anyhow::Result<Measured> {
     let place = super::scratch(machine.directory.as_deref())?;
     let world = World::machine(place.path()).await?;
-    let modes = modes(&world, plan.device_bytes).await?;
+    let modes = plan.chosen(modes(&world, plan.device_bytes).await?)?;
     let goals = Goals::built_in();
     let progress = Progress::new("measuring", (cases.len() * machine.rounds * modes.len()) as u64);
     let mut measured = Measured::default();
@@ -258,7 +260,7 @@ async fn on_bed(
 ) -> anyhow::Result<Measured> {
     let world = World::emulated(world, bed, plan.device_bytes).await?;
     let wire = world.wire().context("an emulated world has a wire")?;
-    let modes = modes(&world, plan.device_bytes).await?;
+    let modes = plan.chosen(modes(&world, plan.device_bytes).await?)?;
     let goals = Goals::built_in();
     let mut measured = Measured::default();
     for case in cases {
@@ -429,6 +431,13 @@ async fn merge_until(env: Env, volume: Volume, is_over: Arc<AtomicBool>) -> anyh
 }
 
 impl Plan {
+    /// Those of the modes that are wanted, and the first, which is beside all of them.
+    fn chosen(&self, modes: Vec<Mode>) -> anyhow::Result<Vec<Mode>> {
+        let named = super::chosen(&modes, |mode| mode.name.to_owned(), &self.modes)?;
+        let others = modes[1..].iter().filter(|mode| named.iter().any(|named| named.name == mode.name));
+        Ok(modes[..1].iter().chain(others).cloned().collect())
+    }
+
     fn row(&self, goals: &Goals, figure: Figure) -> Row {
         if self.judged { goals.row(figure) } else { goals.row_unjudged(figure) }
     }
@@ -530,6 +539,7 @@ mod tests {
         let simulation = InSimulation { writes: 200, seed };
         let plan = Plan {
             cases: Vec::new(),
+            modes: Vec::new(),
             device_bytes: 4 << 20,
             judged: false,
             machine: None,
