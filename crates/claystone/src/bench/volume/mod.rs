@@ -7,7 +7,8 @@
 //! room soon, who writes less than can be merged ("paced") does not.
 //!
 //! On this machine turns are short rounds, each of which begins when all that was written before is synced, and long logs are merged; of
-//! the quiet rounds the median counts. They are many: a write one after another takes 30 us where its threads share a processor and 90
+//! the quiet rounds the median counts. In each round modes take turns in another order, because what the system still does of one mode's
+//! writes, the next one meets. Rounds are many: a write one after another takes 30 us where its threads share a processor and 90
 //! where each wakes another one of a virtual machine, in every mode, and which it is changes from round to round. In simulated time
 //! every mode makes the same number of writes (those two perhaps more), and a seed repeats all figures; the program's own time is
 //! not in them.
@@ -28,7 +29,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use claystone_bench::gate::median;
-use claystone_env::Env;
+use claystone_env::{Env, Random};
 use claystone_volume::comparators::UpdateMethod;
 use claystone_volume::{Blocks, Durable, Volume};
 
@@ -208,15 +209,14 @@ async fn on_machine(plan: &Plan, machine: &OnMachine, cases: &[Case]) -> anyhow:
     for case in cases {
         progress.say(case.name);
         let mut rounds: Vec<(Vec<Turn>, Noise)> = Vec::new();
-        for number in 0..machine.rounds * TRIES_MAX {
+        for _ in 0..machine.rounds * TRIES_MAX {
             if rounds.iter().filter(|(_, noise)| noise.is_quiet()).count() >= machine.rounds {
                 break;
             }
             let pressure = noise::pressure(QUIET_WINDOW).await;
             let before = Counters::now(&[]);
             let mut turns = vec![Turn::default(); modes.len()];
-            for number_of_turn in 0..modes.len() {
-                let at = (number_of_turn + number) % modes.len();
+            for at in shuffled(&*world.env.random, modes.len()) {
                 world.settle().await?;
                 begin_merging(&world.env, &modes[at], *case).await?;
                 turns[at] = turn(&world.env, &modes[at], *case, Until::Time(machine.round)).await?;
@@ -321,6 +321,15 @@ async fn modes(world: &World, bytes: u64) -> anyhow::Result<Vec<Mode>> {
         merging("dpu 100 sustained", shipped, Merging::AsShipped),
         paced,
     ])
+}
+
+/// The numbers below `count`, in any order.
+fn shuffled(random: &dyn Random, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for end in (1..count).rev() {
+        order.swap(end, random.below(end as u64 + 1) as usize);
+    }
+    order
 }
 
 /// Fills the log of what is merged as a store merges it, by the same writes, until that is under way.
