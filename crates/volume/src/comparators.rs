@@ -216,6 +216,11 @@ impl InPlace {
         self.replays.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the longest of its logs.
+    pub fn log_bytes(&self) -> u64 {
+        self.logs.longest()
+    }
+
     /// Why it takes and gives nothing more, if it does not.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)

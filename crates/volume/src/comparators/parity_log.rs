@@ -129,7 +129,12 @@ impl ParityLogs {
 
     /// Whether they are to be replayed before more is appended.
     pub(super) fn are_full(&self) -> bool {
-        self.longest.load(Ordering::Relaxed) >= self.log_bytes
+        self.longest() >= self.log_bytes
+    }
+
+    /// Bytes of the longest.
+    pub(super) fn longest(&self) -> u64 {
+        self.longest.load(Ordering::Relaxed)
     }
 
     /// Appends to the log beside a parity chunk.

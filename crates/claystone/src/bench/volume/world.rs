@@ -1,7 +1,7 @@
 //! Where devices of a bench live: disks of several nodes, on this machine or emulated, and the devices made on them.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -33,6 +33,8 @@ pub struct World {
     volumes: Volumes,
     /// Volumes that are merged as a store merges them.
     shipped: Volumes,
+    /// Devices that are written in place.
+    in_place: Mutex<Vec<Arc<InPlace>>>,
     /// Of an emulated one: what its stores are behind, and the process that uses them.
     emulation: Option<(Wire, Process)>,
 }
@@ -85,7 +87,7 @@ impl World {
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings);
         let shipped = Volumes::new(env.clone(), meta, stripes.clone(), volume_settings(None));
         let (code, replicas) = (code.parse()?, replicas.parse()?);
-        Ok(World { env, code, replicas, stripes, volumes, shipped, emulation: None })
+        Ok(World { env, code, replicas, stripes, volumes, shipped, in_place: Mutex::default(), emulation: None })
     }
 
     /// A device that is written in place by one method: whole stripes of zeros, at least `bytes` bytes.
@@ -97,7 +99,9 @@ impl World {
         let geometry = Geometry { page_bytes: 4096, chunk_bytes: 1 << 20, columns };
         let stripes = self.stripes.clone();
         let device = InPlace::new(&self.env, stripes, code, method, geometry, bytes, PARITY_LOG_BYTES).await?;
-        Ok(Arc::new(device))
+        let device = Arc::new(device);
+        self.in_place.lock().unwrap_or_else(PoisonError::into_inner).push(device.clone());
+        Ok(device)
     }
 
     /// A volume that is written all over and merged. Nothing more of it is merged but by who asks for it.
@@ -116,7 +120,8 @@ impl World {
         written(&self.shipped, NewVolume::new(name, bytes, code.into())).await
     }
 
-    /// Merges what volumes have that nobody else merges, and syncs all: what was written until now disturbs nothing that is written from now on.
+    /// Merges what volumes have that nobody else merges, replays logs of parity, and syncs all: what was written until now disturbs nothing that
+    /// is written from now on. Logs of both kinds are short then, and leave their files to those that begin.
     ///
     /// # Errors
     /// A disk fails.
@@ -128,6 +133,10 @@ impl World {
                 volume.merge_all().await?;
             }
             volume.flush().await?;
+        }
+        let in_place = self.in_place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for device in in_place.iter().filter(|device| device.log_bytes() > LOG_BYTES_MAX) {
+            device.replay().await?;
         }
         for member in self.stripes.stores().members() {
             let Ok(store) = member.store else { continue };
