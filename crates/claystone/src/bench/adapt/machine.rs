@@ -149,7 +149,7 @@ impl Store {
         settings: claystone_stripe::Settings,
         clock: Option<Arc<dyn Clock>>,
     ) -> anyhow::Result<Store> {
-        let Machine { mut env, meta, members } = Machine::new(place, disks).await?;
+        let Machine { mut env, meta, members, .. } = Machine::new(place, disks).await?;
         if let Some(clock) = clock {
             env.clock = clock;
         }

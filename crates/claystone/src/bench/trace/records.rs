@@ -18,7 +18,7 @@ pub async fn stripe_record_bytes(choice: &Choice) -> anyhow::Result<f64> {
     let place = scratch(choice.directory.as_deref())?;
     let code = choice.redundancy.code;
     let chunks = code.shape().chunks();
-    let Machine { env, meta, members } = Machine::new(place.path(), choice.disks()).await?;
+    let Machine { env, meta, members, .. } = Machine::new(place.path(), choice.disks()).await?;
     let disks: Vec<_> = members.iter().map(|member| member.record.id).collect();
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env.clone(), meta.clone(), stripes, Settings::default());

@@ -168,7 +168,7 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
     let count = || folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
     let simulated = choice.updated().filter(|_| choice.scratch.is_none()).map(|_| count());
     let place = scratch(choice.directory.as_deref())?;
-    let Machine { env, meta, members } = Machine::new(place.path(), choice.disks()).await?;
+    let Machine { env, meta, members, .. } = Machine::new(place.path(), choice.disks()).await?;
     let stripes = stripes_on(&env, &meta, members).await?;
     let volumes = Volumes::new(env, meta, stripes, settings);
     let new = NewVolume { page_bytes: choice.page_bytes, ..NewVolume::new("trace", device_bytes, choice.redundancy) };

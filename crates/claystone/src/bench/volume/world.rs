@@ -16,6 +16,7 @@ use claystone_sim::{DiskModel, Process};
 use claystone_stripe::{Member, Stores, Stripes};
 use claystone_volume::comparators::{InPlace, UpdateMethod};
 use claystone_volume::{Blocks, Durable, Geometry, NewVolume, Settings, State, Volume, Volumes};
+use futures::future::join_all;
 
 use super::emulated::{Bed, Wire};
 use crate::components::volume_settings;
@@ -35,6 +36,8 @@ pub struct World {
     shipped: Volumes,
     /// Devices that are written in place.
     in_place: Mutex<Vec<Arc<InPlace>>>,
+    /// The disks of this machine.
+    directories: Vec<Arc<DirectoryStore>>,
     /// Of an emulated one: what its stores are behind, and the process that uses them.
     emulation: Option<(Wire, Process)>,
 }
@@ -45,8 +48,9 @@ impl World {
     /// # Errors
     /// A disk cannot be made there.
     pub async fn machine(place: &Path) -> anyhow::Result<World> {
-        let Machine { env, meta, members } = Machine::new(place, DISKS).await?;
-        World::over(env, meta, members, MACHINE_CODES).await
+        let Machine { env, meta, members, directories } = Machine::new(place, DISKS).await?;
+        let world = World::over(env, meta, members, MACHINE_CODES).await?;
+        Ok(World { directories, ..world })
     }
 
     /// Servers with two emulated drives each, in a simulated world. `device_bytes`: what devices will have.
@@ -63,7 +67,7 @@ impl World {
             let disk = world.disk(&format!("disk-{number}"), TIMELESS);
             let node = NodeId(format!("node-{}", number % BED_SERVERS));
             let worker = process.worker(&disk);
-            let mut member = member(&env, DiskId(number), node, disk.attach(), worker).await?;
+            let (mut member, _) = member(&env, DiskId(number), node, disk.attach(), worker).await?;
             // Of two copies, or of three chunks where two hold the data.
             let share_bytes = device_bytes * 2 / DISKS as u64;
             member.store = member
@@ -87,7 +91,8 @@ impl World {
         let volumes = Volumes::new(env.clone(), meta.clone(), stripes.clone(), settings);
         let shipped = Volumes::new(env.clone(), meta, stripes.clone(), volume_settings(None));
         let (code, replicas) = (code.parse()?, replicas.parse()?);
-        Ok(World { env, code, replicas, stripes, volumes, shipped, in_place: Mutex::default(), emulation: None })
+        let (in_place, directories) = (Mutex::default(), Vec::new());
+        Ok(World { env, code, replicas, stripes, volumes, shipped, in_place, directories, emulation: None })
     }
 
     /// A device that is written in place by one method: whole stripes of zeros, at least `bytes` bytes.
@@ -121,7 +126,8 @@ impl World {
     }
 
     /// Merges what volumes have that nobody else merges, replays logs of parity, and syncs all: what was written until now disturbs nothing that
-    /// is written from now on. Logs of both kinds are short then, and leave their files to those that begin.
+    /// is written from now on. Logs of both kinds are short then, and the next segments of each find files to write over, as in a store that
+    /// is written for long.
     ///
     /// # Errors
     /// A disk fails.
@@ -142,6 +148,7 @@ impl World {
             let Ok(store) = member.store else { continue };
             store.sync().await?;
         }
+        join_all(self.directories.iter().map(|store| store.make_spares())).await;
         Ok(())
     }
 
@@ -165,6 +172,8 @@ pub struct Machine {
     pub meta: Arc<SqliteMeta>,
     /// The disks.
     pub members: Vec<Member>,
+    /// Their stores.
+    pub directories: Vec<Arc<DirectoryStore>>,
 }
 
 impl Machine {
@@ -179,15 +188,17 @@ impl Machine {
         };
         let workers = Workers { writer: worker("meta-writer", 1)?, readers: worker("meta-reader", 1)? };
         let meta = Arc::new(SqliteMeta::open(&place.join("meta.db"), workers).await?);
-        let mut members = Vec::new();
+        let (mut members, mut directories) = (Vec::new(), Vec::new());
         for number in 0..disks {
             let path = place.join(format!("disk-{number}"));
             std::fs::create_dir(&path).with_context(|| format!("{} cannot be made", path.display()))?;
             let directory: Arc<dyn Directory> = Arc::new(HostDirectory::new(&path));
             let node = NodeId(format!("node-{number}"));
-            members.push(member(&env, DiskId(number), node, directory, worker("disk", DISK_THREADS)?).await?);
+            let (member, store) = member(&env, DiskId(number), node, directory, worker("disk", DISK_THREADS)?).await?;
+            members.push(member);
+            directories.push(store);
         }
-        Ok(Machine { env, meta, members })
+        Ok(Machine { env, meta, members, directories })
     }
 }
 
@@ -227,15 +238,15 @@ async fn member(
     node: NodeId,
     directory: Arc<dyn Directory>,
     worker: Arc<dyn Worker>,
-) -> anyhow::Result<Member> {
+) -> anyhow::Result<(Member, Arc<DirectoryStore>)> {
     let (cluster, created, path) = (ClusterId(1), env.clock.wall(), directory.label());
     let identity = Identity { disk, cluster, node: node.clone(), created };
     format(&*worker, directory.clone(), identity).await?;
     let store = DirectoryStore::open(env, directory, worker, Expected { disk, cluster }, Options::default()).await?;
     let space = store.space().await?;
     let record = DiskRecord { id: disk, node, path, state: DiskState::Active, added: created };
-    let store: Arc<dyn ChunkStore> = Arc::new(store);
-    Ok(Member { record, store: Ok(store), space })
+    let store = Arc::new(store);
+    Ok((Member { record, store: Ok(store.clone()), space }, store))
 }
 
 /// How many disks there are where nothing wants more.
