@@ -30,6 +30,7 @@ mod statistics;
 mod sums;
 mod sums_cache;
 mod swath;
+mod swaths_sector;
 mod unsynced;
 mod update;
 mod void;

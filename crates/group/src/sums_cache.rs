@@ -38,6 +38,8 @@ struct State {
     // Those of whole sums sectors, by their places, and where the next one goes for another.
     swaths: BTreeMap<u64, SwathSums>,
     next_gone: u64,
+    // Whether some went for others.
+    some_went: bool,
 }
 
 struct Entry {
@@ -82,16 +84,18 @@ impl SumsCache {
     /// Puts a sector in place of what was known of it.
     pub fn put(&self, place: Sector, sums: SumsSector) {
         let mut state = self.state();
-        state.put_swaths(place, &sums, self.swaths_most);
+        state.put_swaths(place, || SwathSums::of(&sums), self.swaths_most);
         state.insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);
     }
 
-    /// Puts what is known of the swaths of a sector, if there is room for it.
-    pub fn load_swaths(&self, place: Sector, sums: &SumsSector) {
+    /// Puts what is known of the swaths of a sector, if there is room for it. Returns whether there was.
+    pub fn load_swaths(&self, place: Sector, sums: SwathSums) -> bool {
         let mut state = self.state();
-        if state.swaths.len() < self.swaths_most {
-            state.put_swaths(place, sums, self.swaths_most);
+        let has_room = state.swaths.len() < self.swaths_most;
+        if has_room {
+            state.put_swaths(place, || sums, self.swaths_most);
         }
+        has_room
     }
 
     /// The sums of swaths of a sector, by their numbers there.
@@ -102,6 +106,27 @@ impl SumsCache {
     /// Whether the sums of the swaths of a sector are here.
     pub fn knows_swaths(&self, place: Sector) -> bool {
         self.state().swaths.contains_key(&place.0)
+    }
+
+    /// Of how many sectors the sums of the swaths are here.
+    pub fn swaths_known(&self) -> usize {
+        self.state().swaths.len()
+    }
+
+    /// The sums of the swaths of the next `most` sectors from a place on, ascending.
+    pub fn swaths_from(&self, place: Sector, most: usize) -> Vec<(Sector, SwathSums)> {
+        let state = self.state();
+        state.swaths.range(place.0..).take(most).map(|(place, sums)| (Sector(*place), sums.clone())).collect()
+    }
+
+    /// Whether the sums of some swaths went for those of others.
+    pub fn some_swaths_went(&self) -> bool {
+        self.state().some_went
+    }
+
+    /// Forgets the sums of the swaths of all sectors in a range.
+    pub fn forget_swaths(&self, sectors: Range<u64>) {
+        self.state().forget_swaths(sectors);
     }
 
     /// Of how many more sectors the sums of swaths have room.
@@ -166,8 +191,7 @@ impl SumsCache {
         let mut state = self.state();
         let gone: Vec<u64> = state.entries.range(sectors.clone()).map(|(place, _)| *place).collect();
         gone.into_iter().for_each(|place| state.remove(place));
-        let gone: Vec<u64> = state.swaths.range(sectors).map(|(place, _)| *place).collect();
-        gone.into_iter().for_each(|place| drop(state.swaths.remove(&place)));
+        state.forget_swaths(sectors);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -197,7 +221,7 @@ impl State {
     }
 
     /// Puts the sums of the swaths of a sector, for which those of another one go if there are `most`.
-    fn put_swaths(&mut self, place: Sector, sums: &SumsSector, most: usize) {
+    fn put_swaths(&mut self, place: Sector, sums: impl FnOnce() -> SwathSums, most: usize) {
         if most == 0 {
             return;
         }
@@ -206,8 +230,14 @@ impl State {
             let gone = next.map(|(place, _)| *place).expect("there are some");
             self.swaths.remove(&gone);
             self.next_gone = gone + 1;
+            self.some_went = true;
         }
-        self.swaths.insert(place.0, SwathSums::of(sums));
+        self.swaths.insert(place.0, sums());
+    }
+
+    fn forget_swaths(&mut self, sectors: Range<u64>) {
+        let gone: Vec<u64> = self.swaths.range(sectors).map(|(place, _)| *place).collect();
+        gone.into_iter().for_each(|place| drop(self.swaths.remove(&place)));
     }
 
     fn remove(&mut self, place: u64) {
@@ -223,6 +253,7 @@ mod tests {
 
     use super::SumsCache;
     use crate::SumsSector;
+    use crate::swath::SwathSums;
 
     fn sums(first: u32) -> SumsSector {
         let mut sums = SumsSector::default();
@@ -276,7 +307,7 @@ mod tests {
         let known = |place| cache.copy_swaths(Sector(place), 0..1);
         let (first, second) = (known(1).expect("known"), known(2).expect("known"));
         assert_ne!(first, second);
-        cache.load_swaths(Sector(3), &sums(3));
+        assert!(!cache.load_swaths(Sector(3), SwathSums::of(&sums(3))));
         assert_eq!((known(1), known(3)), (Some(first), None), "no room");
         cache.put(Sector(1), sums(2));
         assert_eq!(known(1), Some(second), "what is written over is known as it is now");
@@ -288,6 +319,19 @@ mod tests {
     }
 
     #[test]
+    fn swaths_are_given_out_in_portions() {
+        let cache = SumsCache::new(1, 9);
+        for place in [10, 20, 30] {
+            cache.put(Sector(place), sums(place as u32));
+        }
+        let places = |from, most| -> Vec<u64> {
+            cache.swaths_from(Sector(from), most).into_iter().map(|(place, _)| place.0).collect()
+        };
+        assert_eq!((places(0, 2), places(21, 2), places(31, 2)), (vec![10, 20], vec![30], vec![]));
+        assert_eq!(cache.swaths_known(), 3);
+    }
+
+    #[test]
     fn swaths_go_in_turn_for_what_is_written() {
         let cache = SumsCache::new(1, 3);
         for place in [10, 20, 30, 25, 5, 40] {
@@ -295,6 +339,9 @@ mod tests {
         }
         let known: Vec<u64> = (0..50).filter(|place| cache.knows_swaths(Sector(*place))).collect();
         assert_eq!(known, [5, 30, 40], "10, then 20, then 25");
+        assert!(cache.some_swaths_went());
+        cache.forget_swaths(20..31);
+        assert_eq!(cache.swaths_known(), 2);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use claystone_env::{SECTOR_BYTES, Sector};
+use claystone_env::{SECTOR_BYTES, Sector, SectorRange};
 use crc_fast::{CrcAlgorithm, checksum_combine};
 
 use crate::bulk::room;
@@ -27,7 +27,8 @@ use crate::{BulkRun, GroupError, Groups, SUMS_PER_SECTOR, ShownRun, SumsSector, 
 
 /// Data sectors of a swath; the last one of a sums sector has fewer.
 const SWATH_SECTORS: usize = 16;
-const SWATHS: usize = SUMS_PER_SECTOR.div_ceil(SWATH_SECTORS);
+/// Swaths of a sums sector.
+pub(crate) const SWATHS: usize = SUMS_PER_SECTOR.div_ceil(SWATH_SECTORS);
 
 /// The sums of the swaths of a sums sector.
 #[derive(Clone)]
@@ -40,6 +41,22 @@ impl SwathSums {
         for (number, sum) in of_swaths.iter_mut().enumerate() {
             let first = number * SWATH_SECTORS;
             *sum = swath_sum((first..SUMS_PER_SECTOR.min(first + SWATH_SECTORS)).map(|at| sums.at(at)));
+        }
+        SwathSums(of_swaths)
+    }
+
+    /// Their bytes, 4 each.
+    pub fn encode(&self, into: &mut [u8]) {
+        for (field, sum) in into.chunks_exact_mut(4).zip(self.0.iter()) {
+            field.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    /// Undoes [`SwathSums::encode`].
+    pub fn parse(bytes: &[u8]) -> SwathSums {
+        let mut of_swaths = Box::new([0; SWATHS]);
+        for (sum, field) in of_swaths.iter_mut().zip(bytes.chunks_exact(4)) {
+            *sum = u32::from_le_bytes(field.try_into().expect("four bytes"));
         }
         SwathSums(of_swaths)
     }
@@ -128,7 +145,7 @@ impl Groups {
     }
 
     /// Reads the sums sectors of a run that memory does not know the sums of swaths of, as far as there is room for them: not those of
-    /// which no window shows a group. Returns how many it read. What does not read is left to whoever needs it.
+    /// which no window shows a group. Returns of how many memory still does not know them: what does not read is left to whoever needs it.
     ///
     /// # Errors
     /// [`GroupError::Device`].
@@ -137,10 +154,10 @@ impl Groups {
         let run = shown.run;
         let is_shown = |number: &u32| run.summed_groups(*number, shape).any(|group| shown.shows(group, shape));
         let places = (0..run.sums_sectors()).filter(is_shown).map(|number| run.sums(number, shape));
-        let unknown = places.filter(|place| !self.sums_cache().knows_swaths(*place));
-        let places: Vec<Sector> = unknown.take(self.sums_cache().swaths_room()).collect();
+        let unknown: Vec<Sector> = places.filter(|place| !self.sums_cache().knows_swaths(*place)).collect();
+        let places = &unknown[..unknown.len().min(self.sums_cache().swaths_room())];
         if places.is_empty() {
-            return Ok(0);
+            return Ok(unknown.len());
         }
         let mut bytes = room(places.len());
         let mut reads: Vec<(Sector, &mut [u8])> =
@@ -150,10 +167,20 @@ impl Groups {
         for ((place, bytes), unread) in places.iter().zip(bytes.chunks_exact(SECTOR_BYTES)).zip(unread) {
             let is_read = self.checked(*place, bytes, effort, unread?, |_| None).is_empty();
             if let Some(sums) = SumsSector::parse(bytes, self.disk(), *place).ok().filter(|_| is_read) {
-                self.sums_cache().load_swaths(*place, &sums);
+                self.sums_cache().load_swaths(*place, SwathSums::of(&sums));
             }
         }
-        Ok(places.len())
+        Ok(unknown.iter().filter(|place| !self.sums_cache().knows_swaths(**place)).count())
+    }
+
+    /// Whether the sums of some swaths that memory knew went for those of others.
+    pub fn some_swaths_went(&self) -> bool {
+        self.sums_cache().some_swaths_went()
+    }
+
+    /// Forgets the sums of the swaths of sums sectors in a range, which nobody shows any more.
+    pub fn forget_swaths(&self, sectors: SectorRange) {
+        self.sums_cache().forget_swaths(sectors.first.0..sectors.end().0);
     }
 
     /// Whether memory has room for the sums of further swaths.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use claystone_env::testing::sector_pattern;
-use claystone_env::{Effort, Sector};
+use claystone_env::{Effort, Sector, SectorRange};
 use claystone_group::{BulkRun, Change, GroupChanges, GroupCode, GroupShape, Groups, Member, ShownRun, UpdateChoice};
 use support::{DISK, FaultyDevice, groups, sectors};
 
@@ -25,7 +25,8 @@ struct Case {
 /// A run of three sums sectors, which are not in memory.
 fn unloaded(sums_bytes: usize) -> Case {
     let run = BulkRun { first: Sector(2), data: GROUPS * SHAPE.data };
-    let device = FaultyDevice::new(2 + BulkRun::sectors_total(GROUPS, SHAPE));
+    // With some behind it.
+    let device = FaultyDevice::new(2 + BulkRun::sectors_total(GROUPS, SHAPE) + 4);
     let data = sector_pattern(7, run.data as usize);
     groups(&device, SHAPE.data, SHAPE.parity).write_bulk(run, &sectors(&data)).expect("written");
     device.state().turns = true;
@@ -38,8 +39,10 @@ fn unloaded(sums_bytes: usize) -> Case {
 /// The same, with the sums of its swaths in memory.
 fn case() -> Case {
     let case = unloaded(SMALL);
-    assert_eq!(case.groups.load_swaths(case.run).expect("read"), 3);
+    assert_eq!(case.groups.load_swaths(case.run).expect("read"), 0, "all are known");
+    assert_eq!(case.take_reads().len(), 3);
     assert_eq!(case.groups.load_swaths(case.run).expect("nothing to read"), 0);
+    assert_eq!(case.take_reads(), []);
     case.device.state().reads.clear();
     case
 }
@@ -184,7 +187,7 @@ fn what_no_window_shows_is_not_read() {
 fn memory_keeps_as_many_as_it_may() {
     // A quarter is less than a sums sector, and the rest for the swaths of two.
     let case = unloaded(1000);
-    assert_eq!(case.groups.load_swaths(case.run).expect("read"), 2);
+    assert_eq!(case.groups.load_swaths(case.run).expect("read"), 1, "is not known");
     assert!(!case.groups.has_room_for_swaths());
     case.take_reads();
     assert_eq!(case.reads(100..101).len(), 1);
@@ -199,5 +202,98 @@ fn where_nothing_seeks_memory_keeps_sums_sectors_only() {
     let code = GroupCode::new(SHAPE.data, SHAPE.parity).expect("a code");
     let groups = Groups::new(case.device.clone(), code, DISK, SMALL);
     assert!(!groups.has_room_for_swaths());
-    assert_eq!(groups.load_swaths(case.run).expect("nothing to read"), 0);
+    case.take_reads();
+    assert_eq!(groups.load_swaths(case.run).expect("nothing to read"), 3, "are not known");
+    assert_eq!(case.take_reads(), []);
+}
+
+/// Where the sums of a case's swaths are written, behind its run.
+fn room() -> [SectorRange; 2] {
+    let first = 2 + BulkRun::sectors_total(GROUPS, SHAPE);
+    [SectorRange { first: Sector(first), sectors: 1 }, SectorRange { first: Sector(first + 2), sectors: 2 }]
+}
+
+/// Other groups on its device, of which memory knows nothing.
+fn reopened(case: Case) -> Case {
+    let code = GroupCode::new(SHAPE.data, SHAPE.parity).expect("a code");
+    let groups = Groups::new(case.device.clone(), code, DISK, SMALL);
+    Case { groups, ..case }
+}
+
+#[test]
+fn what_memory_knows_outlasts_it() {
+    let case = case();
+    assert_eq!(case.groups.swaths_sectors(), 1);
+    assert_eq!(
+        case.groups.write_swaths(&room(), 7).expect("written"),
+        (room()[..1].to_vec(), true),
+        "three fit into one"
+    );
+    let case = reopened(case);
+    case.device.state().soft.insert(room()[0].first.0);
+    assert!(case.groups.read_swaths(&room()[..1], 7).expect("read"), "a retry reads it");
+    case.take_reads();
+    for sector in [100, 1100, 2100] {
+        assert_eq!(case.reads(sector..sector + 1).len(), 1, "{sector}");
+    }
+}
+
+#[test]
+fn many_take_as_many_sectors_as_there_is_room_for() {
+    let sectors_each = BulkRun::sectors_total(GROUPS, SHAPE);
+    let runs =
+        [0, 1, 2, 3, 4, 5].map(|run| BulkRun { first: Sector(2 + run * sectors_each), data: GROUPS * SHAPE.data });
+    let room = [2, 4].map(|behind| SectorRange { first: Sector(6 * sectors_each + behind), sectors: 1 });
+    let device = FaultyDevice::new(6 * sectors_each + 6);
+    device.state().turns = true;
+    let code = GroupCode::new(SHAPE.data, SHAPE.parity).expect("a code");
+    let groups = || Groups::new(device.clone(), code.clone(), DISK, SMALL);
+    let first = groups();
+    let data = sector_pattern(7, runs[0].data as usize);
+    for run in runs {
+        first.write_bulk(run, &sectors(&data)).expect("written");
+    }
+    assert_eq!(first.swaths_sectors(), 2, "18 are more than 15");
+    assert_eq!(first.write_swaths(&room[..1], 7).expect("written"), (room[..1].to_vec(), false));
+    assert_eq!(first.write_swaths(&room, 8).expect("written"), (room.to_vec(), true));
+    let second = groups();
+    assert!(!second.read_swaths(&room, 7).expect("read"), "they were written over");
+    assert!(second.read_swaths(&room, 8).expect("read"));
+    device.state().reads.clear();
+    for run in runs {
+        let mut into = vec![0; 4096];
+        second.read_bulk(run, 100..101, &|_| None, &mut into).expect("read");
+        assert!(into[..] == data[100 * 4096..101 * 4096]);
+    }
+    assert_eq!(device.state().reads.len(), 6, "one each");
+    let gone = SectorRange { first: runs[1].first, sectors: 4 * sectors_each };
+    second.forget_swaths(gone);
+    assert_eq!(second.swaths_sectors(), 1, "six are left");
+    let third = Groups::new(device.clone(), code.clone(), DISK, 3500);
+    assert!(!third.read_swaths(&room, 8).expect("read"), "there is room for eight");
+    assert!(!third.has_room_for_swaths());
+}
+
+#[test]
+fn what_was_kept_and_is_not_right_is_left_out() {
+    let written = || {
+        let case = case();
+        case.groups.write_swaths(&room(), 7).expect("written");
+        reopened(case)
+    };
+    let place = room()[0].first.0;
+    let case = written();
+    assert!(!case.groups.read_swaths(&room()[..1], 8).expect("read"), "of another time");
+    case.device.flip(place, 1234);
+    assert!(!case.groups.read_swaths(&room()[..1], 7).expect("read"), "damaged");
+    case.device.state().lost.insert(place);
+    assert!(!case.groups.read_swaths(&room()[..1], 7).expect("read"), "lost");
+    assert_eq!(case.groups.known_lost(), 0, "nothing of a file is");
+    assert!(!case.groups.read_swaths(&room(), 7).expect("read"), "nothing was written there");
+    case.take_reads();
+    assert_eq!(case.reads(100..101).len(), 2, "with its sums sector");
+    let case = written();
+    assert!(!case.groups.read_swaths(&room(), 7).expect("read"), "the second was never written");
+    case.take_reads();
+    assert_eq!(case.reads(100..101).len(), 1, "the first was");
 }
