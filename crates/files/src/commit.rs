@@ -11,7 +11,8 @@ use crate::disk::{Disk, FlushLock, SPARE_PAGES_MIN, guard};
 use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition};
 use crate::placing::{Scope, clusters as clusters_of};
-use crate::{DiskError, FileError, Inode};
+use crate::resting::SwathsKept;
+use crate::{Change, DiskError, FileError, Inode, Table, keys};
 
 /// How much of the journal an entry may fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,6 +296,11 @@ impl Disk {
 
     /// Brings all that was changed into the page file in one transaction; `false` if it has no room: then all is as it was before.
     fn checkpoint_whole(&self) -> Result<bool, FileError> {
+        self.checkpoint_with(None)
+    }
+
+    /// The same, with where sums of swaths are kept; any other checkpoint forgets that.
+    pub(crate) fn checkpoint_with(&self, swaths: Option<&SwathsKept>) -> Result<bool, FileError> {
         let mut journal = guard(&self.journal);
         let mut core = guard(&self.core);
         self.assert_writable(&mut core)?;
@@ -305,7 +311,9 @@ impl Disk {
         core.unsynced = false;
         let oldest = core.nodes.oldest_journaled();
         let position = oldest.unwrap_or_else(|| journal.next());
-        if let Err(error) = core.checkpoint(position, journal.next(), self.kept_rows()) {
+        let mut kept = self.kept_rows();
+        kept.push(Change { table: Table::State, key: keys::SWATHS.to_vec(), value: swaths.map(SwathsKept::encode) });
+        if let Err(error) = core.checkpoint(position, journal.next(), kept) {
             self.after_no_room(&mut core, &error)?;
             return Ok(false);
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Locks are taken in this order: scrub in passing, flusher, a node's gate, journal, core, then one of space map, counts
+//! 1. Locks are taken in this order: scrub in passing, flusher, loading, a node's gate, journal, core, then one of space map, counts
 //!    and pass of the scrub. Whoever holds a later one never waits for an earlier one.
 //!    A read that mends may wait for other reads, with a gate held: for their calls of the device, in which they wait for nobody.
 //! 2. No call waits for the device while it holds the core's lock, but for reads of the catalog and checkpoints.
@@ -161,6 +161,13 @@ pub(crate) struct FlushLock<'d> {
     tended: MutexGuard<'d, Tended>,
 }
 
+impl FlushLock<'_> {
+    /// The next checkpoint is due as long after now as after any.
+    pub(crate) fn checkpointed_now(&mut self) {
+        self.tended.checkpointed = self.disk.clock.now();
+    }
+}
+
 impl Drop for FlushLock<'_> {
     fn drop(&mut self) {
         guard(&self.disk.core).flushing = false;
@@ -304,6 +311,7 @@ impl Disk {
             free_pages: AtomicU64::new(UNCOUNTED),
             stuck_bytes: AtomicUsize::new(0),
         };
+        disk.take_up_swaths()?;
         disk.replay(entries, start)?;
         Ok(disk)
     }

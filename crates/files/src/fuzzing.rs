@@ -18,6 +18,7 @@ use crate::fields::{crc32c, crc32c_without, put, u32_at, u64_at};
 use crate::journal::{Journal, JournalPosition, RingShape};
 use crate::pages::header::Header;
 use crate::pages::sums::{encode_sums, parse_sums, sums_in};
+use crate::resting::SwathsKept;
 use crate::superblock::Superblock;
 
 /// A sector that begins with `bytes`; what is beyond one is left away.
@@ -73,6 +74,17 @@ pub fn pages(bytes: &[u8], seal: bool) {
     }
 }
 
+/// A row that says where sums of swaths are kept.
+///
+/// # Panics
+/// If its decoder is wrong.
+pub fn swaths(bytes: &[u8]) {
+    if let Some(kept) = SwathsKept::decode(bytes, 1 << 40) {
+        assert!(kept.sectors.iter().all(|range| range.end().0 <= 1 << 40), "they are on the device");
+        assert!(kept.encode() == bytes, "it comes out again");
+    }
+}
+
 /// A ring of sectors: what is replayed is replayed again, and nothing else.
 ///
 /// # Panics
@@ -123,6 +135,7 @@ mod tests {
             super::superblock(&bytes, seal);
             super::pages(&bytes, seal);
             super::journal(&bytes, seal);
+            super::swaths(&bytes);
         }
 
         #[test]

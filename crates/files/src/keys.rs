@@ -24,6 +24,8 @@ pub(crate) const NEXT_INODE: &[u8] = b"next-inode";
 pub(crate) const SCRUB: &[u8] = b"scrub";
 /// Row of `state`: what was counted of the device.
 pub(crate) const SEEN: &[u8] = b"seen";
+/// Row of `state`: where sums of swaths are kept.
+pub(crate) const SWATHS: &[u8] = b"swaths";
 
 /// The longest name of a node or an attribute, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

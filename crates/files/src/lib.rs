@@ -37,6 +37,7 @@ mod placing;
 mod posix;
 mod record;
 mod replay;
+mod resting;
 mod run;
 mod scrub;
 mod seen;

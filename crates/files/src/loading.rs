@@ -1,8 +1,10 @@
 //! Reads the checksums of what was written before the disk was opened, so that who reads some sectors by themselves finds them in memory: one
-//! for each swath of 64 KiB of bulk runs (crate `group`). What is written later is in memory as it is written.
+//! for each swath of 64 KiB of bulk runs (crate `group`). What is written later is in memory as it is written, and what was kept when the disk was
+//! closed is there from the beginning (`resting`).
 //!
 //! ```text
 //! begun --> runs, in the order of their files, a few at a time --> ended, until the disk is opened again
+//!   \--all was kept--------------------------------------------------^
 //! ```
 //!
 //! Invariants:
@@ -26,7 +28,21 @@ pub(crate) struct Loading {
     /// With the first window that is not before this one it goes on.
     next: (u64, u64),
     has_ended: bool,
+    /// Whether something was left out.
+    lacks_some: bool,
     looked: Option<Moment>,
+}
+
+impl Loading {
+    /// All was there from the beginning.
+    pub fn of_all() -> Loading {
+        Loading { has_ended: true, ..Loading::default() }
+    }
+
+    /// Whether all that was there before the opening is in memory, or was.
+    pub fn was_of_all(&self) -> bool {
+        self.has_ended && !self.lacks_some
+    }
 }
 
 impl Disk {
@@ -39,7 +55,7 @@ impl Disk {
         let mut loading = guard(&self.loading);
         let now = self.clock.now();
         let before = loading.looked.replace(now);
-        let most = before.map_or(Duration::ZERO, |looked| now.since(looked)).mul_f64(SHARE);
+        let most = before.map_or(Duration::ZERO, |looked| now.since(looked)).min(SINCE_MAX).mul_f64(SHARE);
         while !loading.has_ended {
             self.load_run(&mut loading)?;
             if self.clock.now().since(now) >= most {
@@ -52,32 +68,38 @@ impl Disk {
     /// Loads what is of the run of one window, and goes on behind it, whatever comes out.
     fn load_run(&self, loading: &mut Loading) -> Result<(), DiskError> {
         loading.has_ended = true;
-        let Some((inode, first)) = self.window_from(loading.next.0, loading.next.1)? else { return Ok(()) };
-        loading.has_ended = !self.groups.has_room_for_swaths();
+        let next = self.window_from(loading.next.0, loading.next.1);
+        loading.lacks_some |= next.is_err();
+        let Some((inode, first)) = next? else { return Ok(()) };
+        let has_room = self.groups.has_room_for_swaths();
+        loading.has_ended = !has_room;
         loading.next = (inode.0, first.saturating_add(1));
         let loaded = self.load_window(inode, first);
         guard(&self.core).nodes.sweep(inode);
-        loaded
+        loading.lacks_some |= !has_room || !matches!(loaded, Ok(true));
+        loaded.map(drop)
     }
 
-    /// Loads what is of the run of a window, if it is still there.
-    fn load_window(&self, inode: Inode, first: u64) -> Result<(), DiskError> {
+    /// Loads what is of the run of a window, if it is still there. Returns whether memory knows it now.
+    fn load_window(&self, inode: Inode, first: u64) -> Result<bool, DiskError> {
         let gate = self.gate(inode);
         let _shared = read_gate(&gate);
         let windows = guard(&self.core).windows(inode, first..first + 1, self.shape.data)?;
-        let Some(window) = windows.into_iter().find(|window| window.first == first) else { return Ok(()) };
-        let Run::Bulk { run } = window.run else { return Ok(()) };
+        let Some(window) = windows.into_iter().find(|window| window.first == first) else { return Ok(true) };
+        let Run::Bulk { run } = window.run else { return Ok(true) };
         let shown = guard(&self.core).shown_of(inode, &window, &(0..run.data), self.shape)?;
         match self.groups.load_swaths(ShownRun::new(run, &shown)) {
             Err(GroupError::Device(error)) => Err(error.into()),
             Err(error) => Err(FileError::Failed { why: with_sources(&error) }.into()),
-            Ok(_) => Ok(()),
+            Ok(unknown) => Ok(unknown == 0),
         }
     }
 }
 
 /// The most of a disk's time that it takes.
 const SHARE: f64 = 0.2;
+/// The longest time that counts as that since the last call.
+const SINCE_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

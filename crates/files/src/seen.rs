@@ -179,7 +179,7 @@ impl Disk {
     /// # Errors
     /// As [`crate::FileTree::sync_all`].
     pub fn rest(&self) -> Result<(), FileError> {
-        let flushing = self.lock_flusher();
+        let mut flushing = self.lock_flusher();
         let flushed = self.flush_all(&flushing);
         let kept = self.keep_placeless(flushed, &flushing);
         let checkpointed = self.checkpoint(&flushing);
@@ -189,7 +189,10 @@ impl Disk {
         } else {
             checkpointed?;
             unless_full(self.shrink_if_loose(COMPACTED_PAGES_MAX, &flushing))?;
+            self.keep_swaths(&flushing)?;
         }
+        // Another one would take away what was kept.
+        flushing.checkpointed_now();
         kept
     }
 
