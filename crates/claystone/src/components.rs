@@ -96,10 +96,12 @@ impl Store {
             ..Opening::default()
         };
         let queues = opening.queues.clone();
+        let used = known.iter().filter(|disk| matches!(disk.state, DiskState::Active | DiskState::Draining));
         let care = Care {
             scrub_cycle: Some(settings.keeper.scrub_cycle),
             opening,
-            sums_bytes: (settings.sums_cache_mib as usize) << 20,
+            sums_memory: settings.sums_memory,
+            disks: settings.disks.len().max(used.count()),
         };
         let disks = Disks::new(env.clone(), cluster, options, care);
         if is_new {

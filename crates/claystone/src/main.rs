@@ -35,6 +35,7 @@ mod server;
 mod settings;
 mod signature;
 mod staircase;
+mod sums_memory;
 mod table;
 mod tending;
 

@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
-use claystone_env::{Clock, Device, Directory, Env, call};
+use claystone_env::{Clock, Device, Directory, Env, Geometry, call};
 use claystone_files::{Disk, DiskDirectory, Tuning};
-use claystone_host::{HostDirectory, ThreadWorker};
+use claystone_host::{HostDirectory, ThreadWorker, memory_bytes};
 use claystone_tier::TieredDevice;
 use futures::future::join_all;
 
 use crate::drives::{self, Drive};
+use crate::sums_memory::MemoryLeft;
 use crate::tending::{Care, Tending};
 
 /// See the module. Clones share the devices.
@@ -36,6 +37,8 @@ struct Opened {
     disk: Weak<Disk>,
     /// If it is two: tending it may outlive the disk for a while.
     pair: Option<Weak<TieredDevice>>,
+    /// Memory that it was given for checksums.
+    sums_bytes: usize,
 }
 
 /// A device of two drives whose disk is about to be closed.
@@ -117,11 +120,20 @@ impl Roots {
                 drive
             }
         };
-        let disk = Arc::new(Disk::open(drive.device, self.env.clock.clone(), tuning(&self.care))?);
+        let sums_bytes = self.sums_bytes(&devices, drive.device.geometry());
+        let disk = Arc::new(Disk::open(drive.device, self.env.clock.clone(), tuning(sums_bytes))?);
         let pair = drive.pair.as_ref().map(Arc::downgrade);
-        devices.insert(path, Opened { disk: Arc::downgrade(&disk), pair });
+        devices.insert(path, Opened { disk: Arc::downgrade(&disk), pair, sums_bytes });
         self.tend(Arc::downgrade(&disk))?;
         Ok(Some(Arc::new(DiskDirectory::new(disk))))
+    }
+
+    /// Memory for checksums of a device that is opened beside these.
+    fn sums_bytes(&self, devices: &BTreeMap<PathBuf, Opened>, geometry: Geometry) -> usize {
+        let open = || devices.values().filter(|opened| opened.disk.strong_count() > 0);
+        let disks = self.care.disks.saturating_sub(open().count());
+        let given = open().map(|opened| opened.sums_bytes).sum();
+        self.care.sums_memory.bytes(geometry, MemoryLeft { machine: memory_bytes(), given, disks })
     }
 
     /// Brings all that is on open devices to its place, and what was counted of them: for the end of the program. Returns those that are
@@ -181,11 +193,11 @@ const CLOSED_EVERY: Duration = Duration::from_millis(5);
 const CLOSED_AFTER_MAX: u32 = 400;
 
 /// A store syncs what it writes, so little waits; and it has many disks.
-fn tuning(care: &Care) -> Tuning {
+fn tuning(sums_bytes: usize) -> Tuning {
     Tuning {
         waiting_sectors_max: 8192,
         bulk_sectors_max: 4000,
-        sums_bytes: care.sums_bytes,
+        sums_bytes,
         catalog_cached: 8 << 20,
         ..Tuning::default()
     }

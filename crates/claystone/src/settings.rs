@@ -23,7 +23,8 @@ use claystone_object::FirstPolicy;
 
 use crate::disk_path;
 use crate::drives::Steer;
-use crate::tending::{Care, SUMS_CACHE_MIB_MAX};
+use crate::sums_memory::SumsMemory;
+use crate::tending::Care;
 
 /// What the operator decided, checked.
 #[derive(Debug, Clone)]
@@ -80,8 +81,8 @@ pub struct Settings {
     pub bound_from_bytes: u64,
     /// What drives are told that try to read a bad sector for as long as they like.
     pub recovery_limits: Option<RecoveryLimits>,
-    /// MiB of memory for checksums of each disk on a device.
-    pub sums_cache_mib: u32,
+    /// Memory for checksums of each disk on a device.
+    pub sums_memory: SumsMemory,
     /// How long requests may go on once the program was told to stop.
     pub shutdown_limit: Duration,
     /// How logs are written.
@@ -307,7 +308,7 @@ impl Settings {
             heat_half_life: Duration::from_secs(60 * layers.number("heat_half_life_minutes", 1, 60 * 24 * 365)?),
             bound_from_bytes: layers.number("bound_from_mib", 0, 1 << 20)? << 20,
             recovery_limits: Care::limits_of(layers.number("error_recovery_seconds", 0, 99)? as u16),
-            sums_cache_mib: layers.number("sums_cache_mib", 1, SUMS_CACHE_MIB_MAX.into())? as u32,
+            sums_memory: layers.parsed("sums_cache_mib", "`auto`, or a number of MiB from 1 to 65536")?,
             shutdown_limit: Duration::from_secs(layers.number("shutdown_seconds", 0, 3600)?),
             logs: match layers.parsed::<String>("logs", "a text")?.as_str() {
                 "auto" => LogFormat::Auto,
@@ -526,7 +527,7 @@ const NAMES: [(&str, Option<&str>); 33] = [
     ("scrub_days", Some("14")),
     ("reclaim_seconds", Some("60")),
     ("error_recovery_seconds", Some("7")),
-    ("sums_cache_mib", Some("64")),
+    ("sums_cache_mib", Some("auto")),
     ("heat_half_life_minutes", Some("1440")),
     ("convert_after_minutes", Some("60")),
     ("bound_from_mib", Some("1024")),
@@ -630,6 +631,7 @@ mod tests {
             ("volume_log_mib", "8", "16 to"),
             ("volume_log_mib", "much", "volume-log-mib"),
             ("sums_cache_mib", "0", "1 to 65536"),
+            ("sums_cache_mib", "much", "`auto`, or a number"),
         ] {
             let error = format!("{:#}", check(&with_flag(name, value)).expect_err(value));
             assert!(error.contains(wanted), "{error}");

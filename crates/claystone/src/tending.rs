@@ -13,22 +13,19 @@ use claystone_files::{Disk, TendAgain};
 use claystone_host::RecoveryLimits;
 
 use crate::drives::Opening;
+use crate::sums_memory::SumsMemory;
 
 /// How disks on devices are cared for while they are open. By default they are left as they are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Care {
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     pub scrub_cycle: Option<Duration>,
     /// How their devices are opened.
     pub opening: Opening,
     /// Memory for checksums of each.
-    pub sums_bytes: usize,
-}
-
-impl Default for Care {
-    fn default() -> Care {
-        Care { scrub_cycle: None, opening: Opening::default(), sums_bytes: (SUMS_CACHE_MIB as usize) << 20 }
-    }
+    pub sums_memory: SumsMemory,
+    /// How many disks are to be open.
+    pub disks: usize,
 }
 
 impl Care {
@@ -42,6 +39,8 @@ impl Care {
 /// See the module. One for each open disk.
 #[derive(Debug)]
 pub struct Tending {
+    /// Whether nothing may be written: then it is only looked at.
+    only_looks: bool,
     /// Everything is read once in so long; `None`: nothing is scrubbed.
     scrub_cycle: Option<Duration>,
     /// Until the next turn.
@@ -59,6 +58,7 @@ impl Tending {
     pub fn new(scrub_cycle: Option<Duration>) -> Tending {
         let (pause, looked) = (LOOK_EVERY, Instant::now());
         Tending {
+            only_looks: false,
             scrub_cycle,
             pause,
             looked,
@@ -67,6 +67,11 @@ impl Tending {
             not_scrubbed: false,
             too_little_parity: false,
         }
+    }
+
+    /// Of a disk that was opened now and that nothing is written to.
+    pub fn looking() -> Tending {
+        Tending { only_looks: true, ..Tending::new(None) }
     }
 
     /// When the next turn is due: sooner while much is written.
@@ -80,24 +85,12 @@ impl Tending {
         if catch_unwind(AssertUnwindSafe(|| self.tend(disk, &label))).is_err() {
             // The panic itself is told where it is raised.
             tracing::error!(disk = label, "tending the disk panicked: it is tried again");
-            *self = Tending { pause: AGAIN_AFTER, ..Tending::new(self.scrub_cycle) };
+            *self = Tending { pause: AGAIN_AFTER, only_looks: self.only_looks, ..Tending::new(self.scrub_cycle) };
         }
     }
 
     fn tend(&mut self, disk: &Disk, label: &str) {
-        let tended = disk.tend();
-        self.pause = match tended {
-            Ok(TendAgain::Now) => Duration::ZERO,
-            Ok(TendAgain::Soon) => TEND_EVERY,
-            Ok(TendAgain::Later) | Err(_) => LOOK_EVERY,
-        };
-        match tended {
-            Err(error) if first(&mut self.not_flushed) => {
-                tracing::error!(disk = label, %error, "what was written lately is not at its place");
-            }
-            Err(_) => {}
-            Ok(_) => self.not_flushed = false,
-        }
+        self.pause = if self.only_looks { LOOK_EVERY } else { self.flush(disk, label) };
         if self.looked.elapsed() < LOOK_EVERY && self.looks > 0 {
             return;
         }
@@ -112,6 +105,23 @@ impl Tending {
             self.judge(disk, label);
         }
         self.looks += 1;
+    }
+
+    /// Returns when that is due again.
+    fn flush(&mut self, disk: &Disk, label: &str) -> Duration {
+        let tended = disk.tend();
+        match &tended {
+            Err(error) if first(&mut self.not_flushed) => {
+                tracing::error!(disk = label, %error, "what was written lately is not at its place");
+            }
+            Err(_) => {}
+            Ok(_) => self.not_flushed = false,
+        }
+        match tended {
+            Ok(TendAgain::Now) => Duration::ZERO,
+            Ok(TendAgain::Soon) => TEND_EVERY,
+            Ok(TendAgain::Later) | Err(_) => LOOK_EVERY,
+        }
     }
 
     fn scrub(&mut self, disk: &Disk, label: &str, cycle: Duration) {
@@ -181,10 +191,6 @@ const TEND_EVERY: Duration = Duration::from_millis(50);
 /// Looks between two at the statistics.
 const JUDGED_EVERY: u64 = 60;
 const LOST_SHOWN: usize = 5;
-/// Memory for checksums of a disk, if nobody says how much: for 600 GiB of the data of a hard disk, and for 64 of a solid-state drive.
-pub const SUMS_CACHE_MIB: u32 = 64;
-/// More than for any disk.
-pub const SUMS_CACHE_MIB_MAX: u32 = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -198,11 +204,6 @@ mod tests {
     use claystone_sim::{DeviceFaults, HddModel, SimDevice, run};
 
     use super::*;
-
-    #[test]
-    fn a_store_has_the_memory_of_a_mount() {
-        assert_eq!(Care::default().sums_bytes, Tuning::default().sums_bytes);
-    }
 
     /// A device whose next write panics, if that was asked for.
     struct Panicking(MemoryDevice, AtomicBool);

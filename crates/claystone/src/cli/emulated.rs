@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use claystone_env::{Device, Random, SECTOR_BYTES};
+use claystone_env::{Device, Geometry, Random, SECTOR_BYTES};
 use claystone_files::{Disk, Tuning};
 use claystone_host::{HostClock, HostRandom, RealTimeDevice};
 use claystone_sim::{DeviceFaults, DeviceStats, HddModel, SimDevice};
@@ -16,7 +16,11 @@ use super::disk::{Coding, Size, give_to_user};
 ///
 /// # Errors
 /// It is too small for a disk; no such code; the system gives no random numbers.
-pub fn emulate(Size(bytes): Size, coding: &Coding, tuning: Tuning) -> anyhow::Result<(Disk, SimDevice)> {
+pub fn emulate(
+    Size(bytes): Size,
+    coding: &Coding,
+    tuning: impl FnOnce(Geometry) -> Tuning,
+) -> anyhow::Result<(Disk, SimDevice)> {
     let sectors = bytes / SECTOR_BYTES as u64;
     ensure!(sectors > 0, "--emulate {bytes} is less than a sector");
     let random = HostRandom::from_system().context("the system gives no random numbers")?;
@@ -25,6 +29,7 @@ pub fn emulate(Size(bytes): Size, coding: &Coding, tuning: Tuning) -> anyhow::Re
     let clock = Arc::new(HostClock::start());
     Disk::format(&device, &coding.format("")?, &*clock, &random).context("the emulated hard disk is not formatted")?;
     drive.set_faults(DeviceFaults::soft(coding.soft_failures));
+    let tuning = tuning(device.geometry());
     let disk = Disk::open(device, clock, tuning).context("the disk on it cannot be opened")?;
     give_to_user(&disk)?;
     Ok((disk, drive))

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use claystone_env::Geometry;
 use claystone_files::{Disk, FileTree, Tuning};
 use claystone_fuse::{Description, MountError, MountOptions};
-use claystone_host::{HostClock, ThreadWorker};
+use claystone_host::{HostClock, ThreadWorker, memory_bytes};
 use claystone_sim::SimDevice;
 use claystone_tier::TieredDevice;
 use serde_json::json;
@@ -28,7 +29,8 @@ use crate::drives::{Opening, Steer, TENDERS, tend};
 use crate::logs;
 use crate::output::say;
 use crate::settings::LogFormat;
-use crate::tending::{SUMS_CACHE_MIB, SUMS_CACHE_MIB_MAX, Tending};
+use crate::sums_memory::{MemoryLeft, SumsMemory};
+use crate::tending::Tending;
 
 /// Mount a disk that `claystone disk format` made, until SIGINT, SIGTERM or `umount DIR`. Or, with --emulate, a new disk on
 /// an emulated hard disk in memory, to try what a slow drive that fails does to programs.
@@ -70,10 +72,10 @@ pub struct Mount {
     scrub_days: u16,
     #[command(flatten)]
     recovery: Recovery,
-    /// Memory for checksums, in MiB: of a hard disk, ten times as many GiB of data are read anywhere without another seek for them
-    #[arg(long, value_name = "MIB", default_value_t = SUMS_CACHE_MIB)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SUMS_CACHE_MIB_MAX)))]
-    sums_cache_mib: u32,
+    /// Memory for checksums, in MiB: of a hard disk, ten times as many GiB of data are read anywhere without another seek for them. `auto`: what
+    /// a hard disk needs, an eighth of the machine's memory at most
+    #[arg(long, value_name = "MIB", default_value = "auto")]
+    sums_cache_mib: SumsMemory,
     /// Which logs: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -129,8 +131,8 @@ impl Mount {
             threads: this.threads.into(),
             description: Some(describe(&disk)),
         };
-        let tends = !this.read_only;
-        let tending = tends.then(|| TendingTask::start(disk.clone(), Tending::new(scrub_cycle)));
+        let tending = if this.read_only { Tending::looking() } else { Tending::new(scrub_cycle) };
+        let tending = TendingTask::start(disk.clone(), tending);
         let (tree, directory) = (disk.clone(), this.directory.clone());
         let started = spawn_blocking(move || claystone_fuse::Mount::start(tree, &directory, &options)).await?;
         let served = match started {
@@ -140,9 +142,7 @@ impl Mount {
             }
             Err(error) => Err(error.into()),
         };
-        if let Some(tending) = tending {
-            tending.stop().await;
-        }
+        tending.stop().await;
         match drive {
             Some(drive) => this.tell_gone(&drive),
             None if this.read_only => drop(disk),
@@ -154,7 +154,7 @@ impl Mount {
     /// Blocks.
     fn open(&self) -> anyhow::Result<Opened> {
         if let Some(size) = self.emulate {
-            let (disk, drive) = emulate(size, &self.coding, self.tuning())?;
+            let (disk, drive) = emulate(size, &self.coding, |geometry| self.tuning(geometry))?;
             return Ok(Opened { disk, pair: None, drive: Some(drive) });
         }
         let device = std::path::absolute(self.device.as_ref().context("DEVICE or --emulate is needed")?)?;
@@ -167,12 +167,13 @@ impl Mount {
         let clock = Arc::new(HostClock::start());
         let seen = if self.read_only { looked_at } else { |device| device };
         let drive = open_drive(&device, &opening, clock.clone(), seen)?;
-        let disk = disk_on(&device, drive.device, clock, self.tuning())?;
+        let tuning = self.tuning(drive.device.geometry());
+        let disk = disk_on(&device, drive.device, clock, tuning)?;
         Ok(Opened { disk, pair: drive.pair, drive: None })
     }
 
-    fn tuning(&self) -> Tuning {
-        let sums_bytes = (self.sums_cache_mib as usize) << 20;
+    fn tuning(&self, geometry: Geometry) -> Tuning {
+        let sums_bytes = self.sums_cache_mib.bytes(geometry, MemoryLeft::of_one(memory_bytes()));
         Tuning { keeps_access_times: !self.read_only, sums_bytes, ..Tuning::default() }
     }
 

@@ -72,8 +72,8 @@ pub struct Up {
     /// When a write is acknowledged: `sync` when it is on disk, or `replicated` when no one node that loses power takes it along
     #[arg(long, value_name = "sync|replicated")]
     durability: Option<String>,
-    /// Memory for checksums of each disk on a device, in MiB: as many GiB of data are read anywhere without another seek for their
-    /// checksums [default: 16]
+    /// Memory for checksums of each disk on a device, in MiB: of a hard disk, ten times as many GiB of data are read anywhere without another seek
+    /// for them [default: auto: what hard disks need, an eighth of the machine's memory at most]
     #[arg(long, value_name = "MIB")]
     sums_cache_mib: Option<String>,
     /// Settings file [default: DIR/claystone.toml, if there is one]

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use claystone_env::{Clock, Device};
 use claystone_files::{Disk, DiskError, FileError, Tuning};
-use claystone_host::{HostClock, HostDevice, RecoveryLimits};
+use claystone_host::{HostClock, HostDevice, RecoveryLimits, memory_bytes};
 
 use super::look::Looked;
 use crate::disk_path;
 use crate::drives::{Drive, Opening};
 use crate::emulation::slowed;
+use crate::sums_memory::{MemoryLeft, SumsMemory};
 use crate::tending::Care;
 
 /// Where a disk is.
@@ -108,7 +109,10 @@ fn advised(path: &Path, error: anyhow::Error) -> anyhow::Error {
 /// # Errors
 /// As [`open_device`], and where there is no disk on it, its solid-state drive is not found, or it cannot be opened.
 pub fn open_disk(at: &At, limits: Option<RecoveryLimits>) -> anyhow::Result<Disk> {
-    disk_alone(&at.device, at.drive(|device| device, Opening { limits, ..Opening::default() })?.device)
+    let device = at.drive(|device| device, Opening { limits, ..Opening::default() })?.device;
+    // As much as whoever mounts it has: what memory knows is kept for him again when the disk is closed.
+    let sums_bytes = SumsMemory::Auto.bytes(device.geometry(), MemoryLeft::of_one(memory_bytes()));
+    disk_alone(&at.device, device, sums_bytes)
 }
 
 /// Opens the disk on a device that is only looked at: nothing is written, so a read-only one will do.
@@ -116,7 +120,7 @@ pub fn open_disk(at: &At, limits: Option<RecoveryLimits>) -> anyhow::Result<Disk
 /// # Errors
 /// As [`open_disk`].
 pub fn look_at_disk(at: &At) -> anyhow::Result<Disk> {
-    disk_alone(&at.device, at.drive(looked_at, Opening::default())?.device)
+    disk_alone(&at.device, at.drive(looked_at, Opening::default())?.device, LOOKED_SUMS_BYTES)
 }
 
 /// Whether [`open_device`] failed because another program has the device open.
@@ -124,9 +128,12 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-fn disk_alone(path: &Path, device: Arc<dyn Device>) -> anyhow::Result<Disk> {
-    disk_on(path, device, Arc::new(HostClock::start()), Tuning::default())
+fn disk_alone(path: &Path, device: Arc<dyn Device>, sums_bytes: usize) -> anyhow::Result<Disk> {
+    disk_on(path, device, Arc::new(HostClock::start()), Tuning { sums_bytes, ..Tuning::default() })
 }
+
+/// Memory for checksums of a disk that is looked at: little of its data is read, and what was kept for others needs not be taken up.
+const LOOKED_SUMS_BYTES: usize = 1 << 20;
 
 /// Opens the disk on a device that was opened at a path.
 ///
