@@ -1,8 +1,11 @@
 //! Every step of a merge, and of an opening, is the last one of a process once, and what follows finds each page as it
 //! was flushed: with all disks, and with any that the code tolerates to lose.
 
+use std::cell::Cell;
+
 use claystone_chunk::ByteRange;
 use claystone_volume::{Blocks, Durable};
+use futures::future::join;
 
 use crate::world::{World, check, scribble, settings};
 
@@ -123,27 +126,43 @@ async fn a_crash_at_any_step_of_a_merge_ends_in_the_page_that_was_flushed_hybrid
 /// A crash in a merge, then a crash at any step of the opening that mends it.
 #[tokio::test]
 async fn a_crash_at_any_step_of_an_opening_is_mended_by_the_next() {
-    let half_merged = async |step| {
-        let (world, model) = prepared("rs:2+1", 4, step).await;
-        // In the middle of the merge.
-        world.cut.set(world.cut.calls() + 14, true);
-        assert!(merge_until_cut(&world).await, "the merge has more steps");
-        (world.crash().await, model)
-    };
-    every_opening(half_merged, |_| None).await;
+    // Near the beginning of the merge, in its middle, and later.
+    for cut in [5, 14, 23] {
+        let half_merged = async |step| {
+            let (world, model) = prepared("rs:2+1", 4, step).await;
+            world.cut.set(world.cut.calls() + cut, true);
+            assert!(merge_until_cut(&world).await, "the merge has more steps");
+            (world.crash().await, model)
+        };
+        every_opening(half_merged, |step| (step % 5).checked_sub(1).map(|disk| disk as usize)).await;
+    }
 }
 
-/// A disk dies at any step of a merge, and the process lives on.
+/// A disk dies at any step of a merge, and the process lives on; whoever reads meanwhile finds every page as it was flushed.
 #[tokio::test]
 async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
+    let mut reads_beside = 0;
     for disk in 0..6 {
         for step in 0.. {
             let (world, mut model) = prepared("rs:4+2", 6, step).await;
             let volume = world.volumes.open("v").await.expect("it is open");
             let calls = world.cut.calls();
             world.cut.kill(disk, calls + step);
-            volume.merge_all().await.expect("merged");
             let what = format!("disk {disk} dies at step {step}");
+            let is_merged = Cell::new(false);
+            let merging = async {
+                volume.merge_all().await.expect("merged");
+                is_merged.set(true);
+            };
+            let reading = async {
+                let mut times = 0;
+                while !is_merged.get() {
+                    check(&volume, &model, &format!("{what}, beside the merge")).await;
+                    times += 1;
+                }
+                times
+            };
+            reads_beside += join(merging, reading).await.1;
             check(&volume, &model, &what).await;
             if world.cut.calls() < calls + step {
                 break;
@@ -153,4 +172,5 @@ async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
             check(&volume, &model, &what).await;
         }
     }
+    assert!(reads_beside > 500, "only {reads_beside} times all was read beside a merge");
 }
