@@ -459,6 +459,9 @@ impl Life {
         self.total.fio = self.fio.as_ref().map_or(0, |fio| fio.verified);
         (self.total.images, self.total.images_mixed) =
             self.image.as_ref().map_or((0, 0), |image| (image.verified, image.mixed_checks));
+        if self.fio.is_some() && self.total.fio == 0 || self.image.is_some() && self.total.images == 0 {
+            return Err("a client of other makers verified nothing".into());
+        }
         self.rig.stop()
     }
 }
