@@ -319,6 +319,11 @@ impl Rig {
         self.scratch.path(&self.disks[disk]).with_extension("away")
     }
 
+    /// Whether the disk that can be full is.
+    pub fn has_full_disk(&self) -> bool {
+        self.filler().exists()
+    }
+
     fn filler(&self) -> PathBuf {
         self.scratch.path("small/filler")
     }
