@@ -75,27 +75,26 @@ pub async fn every_opening(crashed: impl AsyncFn(u64) -> (World, Vec<u8>), lost:
 
 async fn every_step(code: &str, disks: u128, tolerance: usize) {
     let mut steps = 0;
-    let sets = losses(disks as usize, tolerance);
-    for happens in [false, true] {
-        for step in 0.. {
-            let (world, model) = prepared(code, disks, step).await;
-            world.cut.set(world.cut.calls() + step, happens);
-            if !merge_until_cut(&world).await {
-                break;
+    for lost in losses(disks as usize, tolerance) {
+        for happens in [false, true] {
+            for step in 0.. {
+                let (world, model) = prepared(code, disks, step).await;
+                world.cut.set(world.cut.calls() + step, happens);
+                if !merge_until_cut(&world).await {
+                    break;
+                }
+                steps += 1;
+                let world = world.crash().await;
+                lost.iter().for_each(|disk| world.lose(*disk));
+                let what = format!("{code}: step {step}, happens: {happens}, then {lost:?} lost");
+                let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                check(&volume, &model, &what).await;
+                volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                check(&volume, &model, &what).await;
             }
-            steps += 1;
-            let world = world.crash().await;
-            // One set of losses for each step; all have their turn, in each kind of step.
-            let lost = &sets[(step as usize * 7 + usize::from(happens)) % sets.len()];
-            lost.iter().for_each(|disk| world.lose(*disk));
-            let what = format!("{code}: step {step}, happens: {happens}, then {lost:?} lost");
-            let volume = world.volumes.open("v").await.unwrap_or_else(|error| panic!("{what}: {error}"));
-            check(&volume, &model, &what).await;
-            volume.merge_all().await.unwrap_or_else(|error| panic!("{what}: {error}"));
-            check(&volume, &model, &what).await;
         }
     }
-    assert!(steps > 40, "only {steps} steps were cut");
+    assert!(steps > 40 * losses(disks as usize, tolerance).len(), "only {steps} steps were cut");
 }
 
 #[tokio::test]
