@@ -94,6 +94,8 @@ impl Disk {
     }
 
     fn keep_swaths_in(&self, room: &[SectorRange]) -> Result<(), FileError> {
+        // Asked before: who loads goes on meanwhile, and may end behind what is written then.
+        let knows_all = self.knows_all_swaths();
         let sequence = guard(&self.journal).next().sequence;
         let stamp = self.clock.wall().unix_ms.rotate_left(20) ^ sequence;
         let (sectors, is_all) = match self.groups.write_swaths(room, stamp) {
@@ -105,7 +107,7 @@ impl Disk {
         };
         // Not under the locks of the checkpoint, for it may be much.
         self.groups.sync().map_err(|error| guard(&self.core).fail(with_sources(&error)))?;
-        let whole = is_all && self.knows_all_swaths();
+        let whole = is_all && knows_all;
         self.checkpoint_with(Some(&SwathsKept { sequence, stamp, whole, sectors })).map(drop)
     }
 

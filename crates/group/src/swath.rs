@@ -23,6 +23,7 @@ use crc_fast::{CrcAlgorithm, checksum_combine};
 
 use crate::bulk::room;
 use crate::gathering::effort;
+use crate::groups::Failure;
 use crate::{BulkRun, GroupError, Groups, SUMS_PER_SECTOR, ShownRun, SumsSector, sector_sum};
 
 /// Data sectors of a swath; the last one of a sums sector has fewer.
@@ -145,7 +146,7 @@ impl Groups {
     }
 
     /// Reads the sums sectors of a run that memory does not know the sums of swaths of, as far as there is room for them: not those of
-    /// which no window shows a group. Returns of how many memory still does not know them: what does not read is left to whoever needs it.
+    /// which no window shows a group. Returns of how many memory still does not know them: what no retry reads is left to whoever needs it.
     ///
     /// # Errors
     /// [`GroupError::Device`].
@@ -164,8 +165,12 @@ impl Groups {
             places.iter().copied().zip(bytes.chunks_exact_mut(SECTOR_BYTES)).collect();
         let effort = effort(shape.parity);
         let unread = self.read_each(&mut reads, effort);
-        for ((place, bytes), unread) in places.iter().zip(bytes.chunks_exact(SECTOR_BYTES)).zip(unread) {
-            let is_read = self.checked(*place, bytes, effort, unread?, |_| None).is_empty();
+        for ((place, bytes), unread) in places.iter().zip(bytes.chunks_exact_mut(SECTOR_BYTES)).zip(unread) {
+            let is_read = match self.checked(*place, bytes, effort, unread?, |_| None)[..] {
+                [] => true,
+                [(_, Failure::Soft)] => self.read_retrying(*place, bytes)?,
+                _ => false,
+            };
             if let Some(sums) = SumsSector::parse(bytes, self.disk(), *place).ok().filter(|_| is_read) {
                 self.sums_cache().load_swaths(*place, SwathSums::of(&sums));
             }

@@ -6,10 +6,9 @@
 //!    belongs here.
 //! 2. One that no retry reads, or that is wrong, is left out: sums that memory lacks are read with their data, as ever.
 
-use claystone_env::{DeviceError, SECTOR_BYTES, Sector, SectorRange};
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, Sector, SectorRange};
 
 use crate::bulk::room;
-use crate::gathering::effort;
 use crate::groups::Failure;
 use crate::sums::{CRC_AT, own_sum};
 use crate::swath::{SWATHS, SwathSums};
@@ -22,8 +21,8 @@ const ENTRIES_AT: usize = 24;
 const ENTRY_BYTES: usize = 8 + 4 * SWATHS;
 /// Sums sectors of which such a sector has the sums of the swaths.
 const ENTRIES: usize = (SECTOR_BYTES - ENTRIES_AT) / ENTRY_BYTES;
-/// Retries at most, of all sectors, 20 ms each: as many as fail softly of the sums of 4 TB at a chance of 1e-3.
-const RETRIES_MAX: u32 = 64;
+/// Retries of few sectors at most.
+const RETRIES_LEAST: u64 = 16;
 /// Sectors that are read or written together: 1 MiB.
 const AT_ONCE: u64 = 256;
 
@@ -101,7 +100,9 @@ impl Groups {
     /// # Errors
     /// As [`Device::read`](claystone_env::Device::read).
     pub fn read_swaths(&self, written: &[SectorRange], stamp: u64) -> Result<bool, DeviceError> {
-        let (mut is_all, mut retries) = (true, RETRIES_MAX);
+        // Twice as many as fail softly at a chance for which most groups are made, 20 ms each.
+        let sectors: u64 = written.iter().map(|range| range.sectors).sum();
+        let (mut is_all, mut retries) = (true, RETRIES_LEAST + sectors / 500);
         for range in written {
             let mut first = range.first.0;
             while first < range.end().0 {
@@ -121,10 +122,10 @@ impl Groups {
         first: Sector,
         sectors: usize,
         stamp: u64,
-        retries: &mut u32,
+        retries: &mut u64,
     ) -> Result<bool, DeviceError> {
         let mut bytes = room(sectors);
-        for (at, failure) in self.read_checked(first, &mut bytes, effort(self.shape().parity), |_| None)? {
+        for (at, failure) in self.read_checked(first, &mut bytes, Effort::FailFast, |_| None)? {
             let sector = &mut bytes[at * SECTOR_BYTES..][..SECTOR_BYTES];
             if failure == Failure::Soft && *retries > 0 {
                 // One that no retry reads takes seconds, and there are others.
