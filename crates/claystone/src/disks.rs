@@ -22,7 +22,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use claystone_chunk::{ChunkStore, DiskId, NodeId};
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
-use claystone_env::{Env, Space};
+use claystone_env::{Directory, Env, Space};
 use claystone_host::ThreadWorker;
 use claystone_meta::{DiskRecord, DiskState, Meta};
 use claystone_stripe::{Absence, Member};
@@ -128,7 +128,8 @@ impl Disks {
         known: Vec<DiskRecord>,
         elsewhere: &[PathBuf],
     ) -> anyhow::Result<Vec<Member>> {
-        let found =
+        // A device that was closed meanwhile would have to read anew what memory knew of it.
+        let (found, _open) =
             self.find(known.iter().map(|record| PathBuf::from(&record.path)).chain(elsewhere.iter().cloned())).await;
         for path in elsewhere {
             let known =
@@ -181,19 +182,20 @@ impl Disks {
         DirectoryStore::open(&self.env, directory, worker, expected, self.options.clone()).await.map_err(told)
     }
 
-    /// The disks of this cluster below these paths. What cannot be read is left out: opening it says why.
-    async fn find(&self, paths: impl Iterator<Item = PathBuf>) -> BTreeMap<DiskId, PathBuf> {
-        let mut found = BTreeMap::new();
-        let Ok(worker) = ThreadWorker::start("find", 1) else { return found };
+    /// The disks of this cluster below these paths, and their directories. What cannot be read is left out: opening it says why.
+    async fn find(&self, paths: impl Iterator<Item = PathBuf>) -> (BTreeMap<DiskId, PathBuf>, Vec<Arc<dyn Directory>>) {
+        let (mut found, mut open) = (BTreeMap::new(), Vec::new());
+        let Ok(worker) = ThreadWorker::start("find", 1) else { return (found, open) };
         for path in paths {
             if let Ok(directory) = self.roots.open(&path)
-                && let Ok(Some(identity)) = read_identity(&worker, directory).await
+                && let Ok(Some(identity)) = read_identity(&worker, directory.clone()).await
                 && identity.cluster == self.cluster
             {
                 found.entry(identity.disk).or_insert(path);
+                open.push(directory);
             }
         }
-        found
+        (found, open)
     }
 }
 
@@ -245,10 +247,13 @@ const DISK_THREADS: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use claystone_files::{Disk, FileTree, Format, Inode, Kind, NewNode, Tuning};
     use claystone_host::env;
     use claystone_meta::{DiskRecords, SqliteMeta};
 
     use super::*;
+    use crate::drives::{Drive, Opening};
+    use crate::emulation;
 
     struct Scratch {
         directory: tempfile::TempDir,
@@ -330,6 +335,50 @@ mod tests {
         assert!(reason(of("gone")).contains("is it mounted"), "{}", reason(of("gone")));
         assert!(reason(of("emptied")).contains("is empty"), "{}", reason(of("emptied")));
         assert_eq!(std::fs::read_dir(scratch.wanted("emptied").path).expect("listed").count(), 0);
+    }
+
+    /// The sector of an image that has sums of swaths, as last kept.
+    fn kept(image: &Path) -> Vec<u8> {
+        let bytes = std::fs::read(image).expect("read");
+        let mut sectors = bytes.chunks_exact(4096).filter(|sector| sector.starts_with(b"CLAYSWTH"));
+        let stamp =
+            |sector: &&[u8]| u64::from_le_bytes(sector[16..24].try_into().expect("eight bytes")).rotate_right(20);
+        let newest = sectors.by_ref().max_by_key(stamp).expect("some were kept");
+        newest.to_vec()
+    }
+
+    #[tokio::test]
+    async fn what_memory_knew_of_a_hard_disk_outlasts_a_restart() {
+        let scratch = scratch().await;
+        let wanted = scratch.wanted("image");
+        let image = std::fs::File::create(&wanted.path).expect("made");
+        image.set_len(256 << 20).expect("made longer");
+        emulation::keep(&wanted.path, "synthetic-small").expect("kept");
+        let clock = scratch.disks.env.clock.clone();
+        let open = || {
+            let drive = Drive::open(&wanted.path, &Opening::default(), clock.clone(), |device| device).expect("opened");
+            Disk::open(drive.device, clock.clone(), Tuning::default()).expect("opened")
+        };
+        {
+            let drive = Drive::open(&wanted.path, &Opening::default(), clock.clone(), |device| device).expect("opened");
+            let format =
+                Format { data: 50, parity: 2, copies: 2, soft_failures: 1e-4, loss_target: 1e-6, label: String::new() };
+            Disk::format(&drive.device, &format, &*clock, &*scratch.disks.env.random).expect("formatted");
+        }
+        scratch.disks.add(&scratch.meta, &wanted).await.expect("added");
+        let disk = open();
+        let node =
+            NewNode { kind: Kind::File, permissions: 0o600, owner: 0, owner_group: 0, device: 0, target: Vec::new() };
+        let file = disk.make(Inode::ROOT, b"f", &node).expect("made").inode;
+        disk.write(file, 0, &vec![7; 2000 * 4096]).expect("written");
+        disk.close().expect("closed");
+        let before = kept(&wanted.path);
+        let members = scratch.open_all().await;
+        assert!(members.iter().all(Member::readable));
+        drop(scratch.disks.rest().await);
+        let after = kept(&wanted.path);
+        assert_ne!(before[16..24], after[16..24], "they are kept anew");
+        assert_eq!(before[24..], after[24..], "and are the same");
     }
 
     #[test]
