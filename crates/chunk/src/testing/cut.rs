@@ -26,6 +26,8 @@ struct CutState {
     is_cut: AtomicBool,
     /// A disk that fails every change from this call on.
     killed: Mutex<Option<(DiskId, u64)>>,
+    /// Whether it reads no chunk either.
+    reads_nothing: AtomicBool,
     /// Bytes of segments that do not read, until they are written again.
     bad: Mutex<Vec<(DiskId, u64)>>,
     reached: tokio::sync::Notify,
@@ -70,8 +72,20 @@ impl Cut {
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = Some((DiskId(disk as u128), call));
     }
 
+    /// The same, and from then on it reads no chunk either.
+    pub fn kill_reads_too(&self, disk: usize, call: u64) {
+        self.0.reads_nothing.store(true, Ordering::Release);
+        self.kill(disk, call);
+    }
+
+    fn is_killed(&self, disk: DiskId, call: u64) -> bool {
+        let killed = *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner);
+        killed.is_some_and(|(killed, from)| killed == disk && call >= from)
+    }
+
     /// No disk fails any more.
     pub fn heal(&self) {
+        self.0.reads_nothing.store(false, Ordering::Release);
         *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -120,8 +134,7 @@ impl Cut {
             self.0.reached.notify_one();
             return std::future::pending().await;
         }
-        let killed = *self.0.killed.lock().unwrap_or_else(PoisonError::into_inner);
-        if killed.is_some_and(|(killed, from)| killed == disk && call >= from) {
+        if self.is_killed(disk, call) {
             return dead(disk, "killed by the test".to_owned());
         }
         let stopped = self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner).filter(|(at, _)| call >= *at);
@@ -195,6 +208,9 @@ impl ChunkStore for CutStore {
 
     async fn read(&self, id: ChunkId, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ChunkError> {
         drop(self.cut.0.reads.read().await);
+        if self.cut.0.reads_nothing.load(Ordering::Acquire) && self.cut.is_killed(self.disk(), self.cut.calls()) {
+            return chunk_dead(self.disk(), "killed by the test".to_owned());
+        }
         self.inner.read(id, ranges).await
     }
 

@@ -146,7 +146,7 @@ async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
             let (world, mut model) = prepared("rs:4+2", 6, step).await;
             let volume = world.volumes.open("v").await.expect("it is open");
             let calls = world.cut.calls();
-            world.cut.kill(disk, calls + step);
+            world.cut.kill_reads_too(disk, calls + step);
             let what = format!("disk {disk} dies at step {step}");
             let is_merged = Cell::new(false);
             let merging = async {
@@ -156,8 +156,9 @@ async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
             let reading = async {
                 let mut times = 0;
                 while !is_merged.get() {
+                    let before = world.cut.calls();
                     check(&volume, &model, &format!("{what}, beside the merge")).await;
-                    times += 1;
+                    times += usize::from(world.cut.calls() > before && world.cut.calls() > calls + step);
                 }
                 times
             };
@@ -171,5 +172,5 @@ async fn a_disk_that_dies_at_any_step_of_a_merge_takes_nothing_with_it() {
             check(&volume, &model, &what).await;
         }
     }
-    assert!(reads_beside > 500, "only {reads_beside} times all was read beside a merge");
+    assert!(reads_beside > 100, "only {reads_beside} times all was read over changes of a merge without a disk");
 }
