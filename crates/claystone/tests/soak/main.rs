@@ -487,7 +487,8 @@ fn take_snapshot(rig: &mut Rig, volume: &Volume) -> Result<(), String> {
     let snapshot = volume.end_snapshot(begun);
     if let Err(refused) = taken {
         // A stripe in a new place needs as many disks that take writes as it has chunks.
-        if rig.has_full_disk() && refused.contains("there is no room") {
+        let is_refused = refused.contains("there is no room") && !rig.has_snapshot(&name)?;
+        if rig.has_full_disk() && is_refused {
             rig.counts.event("no room for a snapshot", false);
             return Ok(());
         }
