@@ -2,7 +2,7 @@
 //!
 //! Each of the two disks is an image in one directory, formatted and mounted by this program as a user does it. A round does
 //! every case to both disks, and then again after each was formatted as the other: places of a virtual disk differ by more
-//! than what is compared here, so each image is in turn the one with coding. Of the quiet rounds the median counts. Reads
+//! than what is compared here, so each image is in turn the one with coding. Of the quiet rounds the median counts, and that of their ratios. Reads
 //! begin without pages in the kernel's memory, writes end with an fsync, so what is measured went through the device. What is
 //! read was written side by side: a virtual disk read what was written last up to twice as fast as what came just before.
 
@@ -325,8 +325,11 @@ impl Work<'_> {
 
 fn case_rows(goals: &Goals, plan: &Plan, case: Case, rounds: &[Round]) -> Vec<Row> {
     let figure = |metric: &'static str, unit: &'static str, of: &dyn Fn(&Sample) -> f64| {
-        let [value, off] = [0, 1]
-            .map(|at| median(quiet(rounds).into_iter().map(|round| of(&round.samples[at])).collect()).unwrap_or(0.0));
+        let sides = || quiet(rounds).into_iter().map(|round| [0, 1].map(|at| of(&round.samples[at])));
+        let value = median(sides().map(|[on, _]| on).collect()).unwrap_or(0.0);
+        // Both were done side by side in each round, and rounds differ by more than what is compared.
+        let ratio = median(sides().filter(|[_, off]| *off > 0.0).map(|[on, off]| on / off).collect());
+        let off = ratio.map_or(0.0, |ratio| value / ratio);
         let against = Some(Against { name: SIDES[1].0.replace('-', " "), value: off });
         let case = case.name().to_owned();
         let figure = Figure { bench: "mount", case, metric: metric.to_owned(), value, unit, against };
