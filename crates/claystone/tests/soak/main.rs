@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 use claystone_code::CodeSpec;
 
-use beside::{Fio, Image};
+use beside::{Beside, Looked};
 use clients::{Signals, Tally, Volume};
 use plan::{Cycle, Deed, End, Parts, Planner};
-use rig::{CHUNK_BYTES, CUT, Counts, Rig};
+use rig::{CHUNK_BYTES, CUT, Counts, NODES, Rig};
 use running::store::{Draw, nothing_is_orphaned, pause};
 
 #[test]
@@ -78,18 +78,14 @@ fn what_was_flushed_outlives_kills_and_lost_disks() {
 struct Total {
     tally: Tally,
     pages_checked: u64,
-    fio: u64,
-    images: u64,
-    images_mixed: u64,
+    beside: Looked,
 }
 
 impl Total {
     fn add(&mut self, other: &Total) {
         self.tally.add(other.tally);
         self.pages_checked += other.pages_checked;
-        self.fio += other.fio;
-        self.images += other.images;
-        self.images_mixed += other.images_mixed;
+        self.beside.add(other.beside);
     }
 }
 
@@ -117,10 +113,11 @@ impl std::fmt::Display for Total {
         let Tally { writes, written_bytes, flushes, pages_read } = self.tally;
         writeln!(f, "{writes:9} writes acknowledged, {} MiB; {flushes} flushes", written_bytes >> 20)?;
         writeln!(f, "{pages_read:9} pages read while others wrote, {} after starts", self.pages_checked)?;
-        let Total { fio, images, images_mixed, .. } = self;
+        let Looked { fio, images, images_mixed, snapshots } = self.beside;
         writeln!(
             f,
-            "{fio:9} times verified by fio; {images} by e2fsck; {images_mixed} copies that were cut off looked at"
+            "{fio:9} times verified by fio; {images} by e2fsck; {images_mixed} copies looked at that were cut off; \
+             {snapshots} snapshots of all this"
         )
     }
 }
@@ -131,8 +128,7 @@ struct Life {
     planner: Planner,
     draw: Draw,
     volumes: Vec<Volume>,
-    fio: Option<Fio>,
-    image: Option<Image>,
+    beside: Beside,
     total: Total,
     cycles: u64,
     clones: u64,
@@ -154,9 +150,8 @@ impl Life {
                 Volume::new(number, &name, page_bytes, VOLUME_BYTES as usize / page_bytes, stripe_pages)
             })
             .collect();
-        let fio = Fio::new(&mut rig, kind.beside[0]);
-        let image = Image::new(&mut rig, kind.beside[1]);
-        let codes = kind.volumes.iter().map(|(code, _)| *code).chain(kind.beside);
+        let beside = Beside::new(&mut rig, kind.beside, [NODES[0], NODES[1]]);
+        let codes = kind.volumes.iter().map(|(code, _)| *code).chain([kind.beside]);
         let tolerance = codes.map(|code| code.parse::<CodeSpec>().expect("a code").tolerance()).min();
         let tolerance = usize::from(tolerance.expect("there are volumes"));
         let (modelled, small) = (volumes.len(), rig.small());
@@ -165,7 +160,7 @@ impl Life {
         let codes: Vec<&str> = kind.volumes.iter().map(|(code, _)| *code).collect();
         println!("store {number}: {} on {DISKS} disks, of which {tolerance} may be hurt", codes.join(", "));
         rig.kill("kill");
-        Life { rig, planner, draw, volumes, fio, image, total: Total::default(), cycles: 0, clones: 0, last: None }
+        Life { rig, planner, draw, volumes, beside, total: Total::default(), cycles: 0, clones: 0, last: None }
     }
 
     fn live(&mut self, events: u64, begin: Instant) -> Result<(), String> {
@@ -310,13 +305,7 @@ impl Life {
     }
 
     fn work_beside(&mut self, is_last: bool) -> Result<(), String> {
-        if let Some(fio) = &mut self.fio {
-            fio.work(&self.rig, &mut self.draw, is_last)?;
-        }
-        if let Some(image) = &mut self.image {
-            image.work(&self.rig, &mut self.draw, is_last)?;
-        }
-        Ok(())
+        self.beside.work(&self.rig, &mut self.draw, is_last)
     }
 
     /// Kills the store, under whoever uses it.
@@ -327,13 +316,7 @@ impl Life {
 
     fn ended(&mut self) {
         self.volumes.iter().for_each(|volume| volume.model().crashed());
-        self.fio.iter_mut().for_each(Fio::after_end);
-        self.image.iter_mut().for_each(Image::after_end);
-    }
-
-    fn before_end(&mut self) -> Result<(), String> {
-        self.fio.as_mut().map_or(Ok(()), Fio::before_end)?;
-        self.image.as_mut().map_or(Ok(()), Image::before_end)
+        self.beside.after_end();
     }
 
     /// Reads everything back, or is killed while it does.
@@ -376,7 +359,7 @@ impl Life {
             for (after_ms, deed) in &cycle.running {
                 pause(Duration::from_millis(*after_ms));
                 if done.is_ok() {
-                    done = act(&mut self.rig, &volumes, *deed);
+                    done = act(&mut self.rig, &volumes, &mut self.beside, *deed);
                 }
             }
             let cut = cycle.cut_snapshot.filter(|_| cycle.end == End::Kill).map(|number| &volumes[number]);
@@ -385,7 +368,7 @@ impl Life {
                 self.rig.begin_snapshot(&volume.name);
             }
             pause(Duration::from_millis(cycle.last));
-            done = done.and_then(|()| self.before_end());
+            done = done.and_then(|()| self.beside.before_end());
             match cycle.end {
                 End::Stop => signals.stop.store(true, Ordering::SeqCst),
                 End::Kill => {
@@ -413,7 +396,7 @@ impl Life {
                 let now = model.tick();
                 model.flushed(now);
             }
-            self.before_end()?;
+            self.beside.before_end()?;
             self.rig.stop()?;
         }
         self.ended();
@@ -421,7 +404,7 @@ impl Life {
     }
 
     fn act(&mut self, deed: Deed) -> Result<(), String> {
-        act(&mut self.rig, &self.volumes, deed)
+        act(&mut self.rig, &self.volumes, &mut self.beside, deed)
     }
 
     /// All disks come back, everything is repaired, and looked at in every way there is.
@@ -434,13 +417,14 @@ impl Life {
         // They come to their end while it repairs, however busy the machine is.
         self.work_beside(false)?;
         self.rig.heal()?;
-        self.before_end()?;
+        self.beside.before_end()?;
         self.rig.stop()?;
         self.ended();
         self.rig.start();
         self.check(None)?;
         self.check_cut_snapshots()?;
         self.clone_snapshots()?;
+        self.beside.take_snapshot(&mut self.rig)?;
         let segments = self.rig.segments();
         if segments > self.rig.volumes() * SEGMENTS_MAX {
             return Err(format!("{segments} segments of logs are left of volumes that nobody writes"));
@@ -456,44 +440,33 @@ impl Life {
             volume.model().observe(0, &bytes).map_err(|wrong| format!("{}, exported: {wrong}", volume.name))?;
         }
         self.work_beside(true)?;
-        self.total.fio = self.fio.as_ref().map_or(0, |fio| fio.verified);
-        (self.total.images, self.total.images_mixed) =
-            self.image.as_ref().map_or((0, 0), |image| (image.verified, image.mixed_checks));
-        if self.fio.is_some() && self.total.fio == 0 || self.image.is_some() && self.total.images == 0 {
-            return Err("a client of other makers verified nothing".into());
-        }
+        self.total.beside = self.beside.looked()?;
         self.rig.stop()
     }
 }
 
-fn act(rig: &mut Rig, volumes: &[Volume], deed: Deed) -> Result<(), String> {
-    if let Deed::Snapshot(number) = deed {
-        return take_snapshot(rig, &volumes[number]);
+fn act(rig: &mut Rig, volumes: &[Volume], beside: &mut Beside, deed: Deed) -> Result<(), String> {
+    match deed {
+        // The last of a plan's volumes is the one of the clients beside; clones are none of them.
+        Deed::Snapshot(number) if number == KINDS[0].volumes.len() => beside.take_snapshot(rig),
+        Deed::Snapshot(number) => take_snapshot(rig, &volumes[number]),
+        Deed::Grow(number) => {
+            let volume = &volumes[number];
+            let pages = volume.pages_min.load(Ordering::SeqCst) + GROWTH_PAGES;
+            rig.act(deed, (pages * volume.model().page_bytes) as u64)?;
+            volume.pages_min.store(pages, Ordering::SeqCst);
+            Ok(())
+        }
+        _ => rig.act(deed, 0),
     }
-    let Deed::Grow(number) = deed else { return rig.act(deed, 0) };
-    let volume = &volumes[number];
-    let pages = volume.pages_min.load(Ordering::SeqCst) + GROWTH_PAGES;
-    rig.act(deed, (pages * volume.model().page_bytes) as u64)?;
-    volume.pages_min.store(pages, Ordering::SeqCst);
-    Ok(())
 }
 
 /// Takes a snapshot while clients write, and deletes the oldest of several.
 fn take_snapshot(rig: &mut Rig, volume: &Volume) -> Result<(), String> {
-    rig.counts.event("snapshot", false);
-    let name = format!("s{}", rig.counts.events["snapshot"]);
     let begun = volume.model().begin_snapshot();
-    let taken = rig.ask(&["volume", "snapshot", &volume.name, &name]);
+    let taken = rig.take_snapshot(&volume.name);
     let snapshot = volume.end_snapshot(begun);
-    if let Err(refused) = taken {
-        // A stripe in a new place needs as many disks that take writes as it has chunks.
-        let is_refused = refused.contains("there is no room") && !rig.has_snapshot(&name)?;
-        if rig.has_full_disk() && is_refused {
-            rig.counts.event("no room for a snapshot", false);
-            return Ok(());
-        }
-        return Err(refused);
-    }
+    let Some(name) = taken? else { return Ok(()) };
     let mut snapshots = volume.snapshots();
     snapshots.push((format!("{}@{name}", volume.name), snapshot));
     if snapshots.len() > SNAPSHOTS_MAX {
@@ -507,13 +480,13 @@ fn take_snapshot(rig: &mut Rig, volume: &Volume) -> Result<(), String> {
 struct Kind {
     /// Codes and page bytes of the volumes that are checked.
     volumes: [(&'static str, usize); 3],
-    /// Codes of those that fio and the image of a file system are on.
-    beside: [&'static str; 2],
+    /// The code of the volume with homes, that fio and the image of a file system are on.
+    beside: &'static str,
 }
 
 const KINDS: [Kind; 2] = [
-    Kind { volumes: [("rs:4+2", 4096), ("replica:3", 1024), ("lrc:4+2+2", 8192)], beside: ["rs:3+2", "rs:4+2"] },
-    Kind { volumes: [("rs:2+1", 4096), ("replica:2", 2048), ("pc:1x3", 4096)], beside: ["rs:2+1", "replica:2"] },
+    Kind { volumes: [("rs:4+2", 4096), ("replica:3", 1024), ("lrc:4+2+2", 8192)], beside: "rs:4+2" },
+    Kind { volumes: [("rs:2+1", 4096), ("replica:2", 2048), ("pc:1x3", 4096)], beside: "rs:2+1" },
 ];
 const DISKS: usize = 8;
 const VOLUME_BYTES: u64 = 5 << 20;

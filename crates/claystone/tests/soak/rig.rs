@@ -77,7 +77,7 @@ impl Counts {
 }
 
 impl Rig {
-    /// A new store, running. One disk is small, where this user may mount file systems.
+    /// A new store, running, its disks on [`NODES`]. One disk is small, where this user may mount file systems.
     pub fn new(disks: usize) -> Rig {
         let scratch = Scratch::new();
         fs::create_dir(scratch.path("claystone-data")).expect("made");
@@ -102,6 +102,8 @@ impl Rig {
         };
         let mut arguments = vec!["--nbd-listen", "none", "--disks"];
         arguments.extend(rig.disks.iter().map(String::as_str));
+        arguments.push("--nodes");
+        arguments.extend((0..rig.disks.len()).map(|disk| NODES[disk * NODES.len() / rig.disks.len()]));
         rig.up = Some(Up::start(&rig.scratch, &arguments));
         rig
     }
@@ -123,23 +125,20 @@ impl Rig {
 
     /// Makes a volume.
     pub fn make_volume(&mut self, name: &str, code: &str, bytes: u64, page_bytes: usize) {
+        self.create(name, code, bytes, &["--page", &page_bytes.to_string()]);
+    }
+
+    /// Makes a volume with strands at these nodes.
+    pub fn make_volume_with_homes(&mut self, name: &str, code: &str, bytes: u64, homes: &[&str]) {
+        self.create(name, code, bytes, &["--homes", &homes.join(",")]);
+    }
+
+    fn create(&mut self, name: &str, code: &str, bytes: u64, more: &[&str]) {
         self.codes.push(code.parse().expect("a code"));
-        let (size, page) = (bytes.to_string(), page_bytes.to_string());
-        let chunk = CHUNK_BYTES.to_string();
-        self.ask(&[
-            "volume",
-            "create",
-            name,
-            "--size",
-            &size,
-            "--redundancy",
-            code,
-            "--page",
-            &page,
-            "--chunk",
-            &chunk,
-        ])
-        .expect("made");
+        let (size, chunk) = (bytes.to_string(), CHUNK_BYTES.to_string());
+        let mut arguments = vec!["volume", "create", name, "--size", &size, "--redundancy", code, "--chunk", &chunk];
+        arguments.extend(more);
+        self.ask(&arguments).expect("made");
         self.volumes.push(name.to_owned());
     }
 
@@ -306,7 +305,7 @@ impl Rig {
                     }
                 }
             }
-            Deed::Snapshot(_) => unreachable!("a model takes part in it"),
+            Deed::Snapshot(_) => unreachable!("its clients take part in it"),
             Deed::Grow(volume) => {
                 self.counts.event("resize", false);
                 self.ask(&["volume", "resize", &self.volumes[volume], &bytes.to_string()])?;
@@ -320,12 +319,29 @@ impl Rig {
     }
 
     /// Whether the disk that can be full is.
-    pub fn has_full_disk(&self) -> bool {
+    fn has_full_disk(&self) -> bool {
         self.filler().exists()
     }
 
     fn filler(&self) -> PathBuf {
         self.scratch.path("small/filler")
+    }
+
+    /// Takes a snapshot, and returns its name, without the volume's. `None`: there is no room for it while a disk is full, and it was not taken.
+    ///
+    /// # Errors
+    /// What the store complains of.
+    pub fn take_snapshot(&mut self, volume: &str) -> Result<Option<String>, String> {
+        self.counts.event("snapshot", false);
+        let name = format!("s{}", self.counts.events["snapshot"]);
+        let Err(refused) = self.ask(&["volume", "snapshot", volume, &name]) else { return Ok(Some(name)) };
+        // A stripe in a new place needs as many disks that take writes as it has chunks.
+        let is_refused = refused.contains("there is no room") && !self.has_snapshot(&format!("{volume}@{name}"))?;
+        if self.has_full_disk() && is_refused {
+            self.counts.event("no room for a snapshot", false);
+            return Ok(None);
+        }
+        Err(refused)
     }
 
     /// Begins to take a snapshot, [`CUT`].
@@ -421,6 +437,8 @@ fn plain(message: &str) -> String {
 
 /// Logs as small as they can be, so that they are full all the time; repair at once.
 const SETTINGS: &str = "volume_log_mib = 16\nreclaim_seconds = 0\nrepair_share = 1.0\n";
+/// The nodes of disks, as many in a row on each.
+pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
 /// The name of snapshots whose taking is cut off.
 pub const CUT: &str = "cut";
 const SMALL_MIB: u64 = 192;
