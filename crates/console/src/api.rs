@@ -448,7 +448,7 @@ pub struct VolumeUse {
     pub coded_switches: u64,
     /// Data chunks that came to be mirrored since then.
     pub mirrored_switches: u64,
-    /// The share of its data that has to be coded to make up for the log's space, in percent, where there are two forms.
+    /// The share of its data that makes up for the log's space when it is coded instead of mirrored, in percent, where coding saves any.
     pub log_pays_percent: Option<u64>,
 }
 

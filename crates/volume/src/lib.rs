@@ -48,6 +48,6 @@ pub use log::LogFailure;
 pub use settings::{FormTally, MergeReport, RESERVE_BYTES_MAX, Settings, SwitchReport, VolumeStatus};
 pub use snapshot::Snapshot;
 pub use strand::{Strand, StrandName};
-pub use switch::{Form, Switch, reserve_paid_by, reserve_share};
+pub use switch::{Form, FormSpace, Switch, reserve_paid_by, reserve_share};
 pub use volume::Volume;
 pub use volumes::{Found, FoundSnapshot, NewVolume, Recovered, Scratch, SnapshotName, State, Volumes};

@@ -16,7 +16,7 @@ pub struct Settings {
     /// Bytes of log that a volume may take on each disk that keeps it: what waits to be merged, and what merging it writes
     /// there first.
     pub reserve_bytes: u64,
-    /// Of a volume with two forms the reserve is what coding so many percent of it more makes up for ([`reserve_paid_by`]), where
+    /// The reserve is what so many percent of the volume make up for, coded instead of mirrored ([`reserve_paid_by`]), where
     /// that is more than `reserve_bytes`, up to [`RESERVE_BYTES_MAX`]. 0: it is never more.
     pub reserve_percent: u64,
     /// A volume that is shorter than `reserve_bytes` has as much reserve as it is long, and two segments at least.

@@ -31,7 +31,7 @@ use claystone_stripe::{Rebuilt, StripeError, Unpaced};
 
 pub use self::heat::Heats;
 pub use self::plan::{Bound, Form, StripeHeat, Switch, plan_switches};
-pub use self::reserve::{reserve_paid_by, reserve_share};
+pub use self::reserve::{FormSpace, reserve_paid_by, reserve_share};
 use crate::task::to_its_end;
 use crate::volume::{Inner, Volume};
 use crate::{BlocksError, Settings, SwitchReport};

@@ -10,11 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use claystone_code::CodeSpec;
 use claystone_console::api;
 use claystone_meta::Redundancy;
-use claystone_volume::SnapshotName;
 use claystone_volume::comparators::UpdateMethod;
+use claystone_volume::{FormSpace, SnapshotName};
 use hyper::Method;
 use serde_json::json;
 
@@ -370,6 +369,7 @@ fn info(volume: &api::Volume) -> String {
             counted(open.parity_updates, "row", "rows")
         );
         lines.extend(forms(volume, open));
+        lines.extend(log_pays(volume, open).map(|pays| ("log pays", pays)));
         lines.push(("log", log));
         let fewer = if open.log_copies < open.log_copies_wanted { ": some segments miss copies" } else { "" };
         lines.push(("log copies", format!("{} of {}{fewer}", open.log_copies, open.log_copies_wanted)));
@@ -441,7 +441,6 @@ fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, Stri
             format!("; with all that the log may take {} %, at most {most} %", percent(on_disks + log_bytes))
         });
         lines.push(("space", format!("{} % of {}{bound}", percent(on_disks), bytes(data_bytes))));
-        lines.push(("log pays", log_pays(&both, open, data_bytes)));
     }
     if open.coded_switches + open.mirrored_switches > 0 {
         let to_coded = counted(open.coded_switches, "data chunk", "data chunks");
@@ -450,18 +449,20 @@ fn forms(volume: &api::Volume, open: &api::VolumeUse) -> Vec<(&'static str, Stri
     lines
 }
 
-/// How much has to be coded to make up for the log's space, with the numbers that it follows from.
-fn log_pays(both: &Redundancy, open: &api::VolumeUse, data_bytes: u64) -> String {
-    let percent = open.log_pays_percent.unwrap_or_default();
-    let takes = |code: CodeSpec| f64::from(code.shape().chunks()) / f64::from(code.shape().data);
-    let (mirrored, coded) = (takes(both.hot()), takes(both.code));
+/// How much has to be coded to make up for the log's space, with the numbers that it follows from. `None`: there is no data, or coding saves nothing.
+fn log_pays(volume: &api::Volume, open: &api::VolumeUse) -> Option<String> {
+    let (percent, redundancy) = (open.log_pays_percent?, volume.code.parse::<Redundancy>().ok()?);
+    let data_bytes = (open.mirrored_chunks + open.coded_chunks + open.other_chunks) * volume.chunk_bytes;
+    let FormSpace { mirrored, coded } = FormSpace::of(&redundancy);
     let (reserve, data) = (bytes(open.reserve_bytes), bytes(data_bytes));
     let formula = format!("{reserve} x {mirrored:.2} / ({data} x ({mirrored:.2} - {coded:.2}))");
-    if percent > 100 {
-        format!("not even with all coded: {formula} = {percent} %")
-    } else {
-        format!("with {percent} % more coded: {formula}")
-    }
+    let by = match redundancy.mirroring {
+        _ if percent > 100 => "not even with all coded".to_owned(),
+        Some(_) => format!("with {percent} % more coded"),
+        None => format!("with {percent} % coded and not mirrored"),
+    };
+    let end = if percent > 100 { format!(" = {percent} %") } else { String::new() };
+    Some(format!("{by}: {formula}{end}"))
 }
 
 /// Asks for the name again.
