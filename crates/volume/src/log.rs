@@ -179,8 +179,14 @@ impl Log {
 
     /// Ends and deletes the segments before the oldest one that is needed.
     async fn trim(&self) -> Result<(), LogFailure> {
+        // The last one first: all that takes effect from then on is in it or in a later one, and those before it are as the diffs say.
+        let Some(last) = self.view.last() else { return Ok(()) };
         let oldest = self.diffs.lock().unwrap_or_else(PoisonError::into_inner).oldest_live();
-        let Some((below, over)) = self.view.over(oldest) else { return Ok(()) };
+        let below = oldest.unwrap_or(last).min(last);
+        let over = self.view.numbers_below(below);
+        if over.is_empty() {
+            return Ok(());
+        }
         // First it is durable that they are over: they may be back after a crash, and one without the others.
         if self.append(Record::Over { below }).await?.is_none() {
             return Ok(());

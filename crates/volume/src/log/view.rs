@@ -177,13 +177,14 @@ impl LogView {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Segments before `oldest` and before the last, and the number that all of them are below. `None`: there are none.
-    pub(super) fn over(&self, oldest: Option<u64>) -> Option<(u64, Vec<u64>)> {
-        let segments = self.segments();
-        let last = *segments.keys().next_back()?;
-        let below = oldest.unwrap_or(last).min(last);
-        let over: Vec<u64> = segments.range(..below).map(|(at, _)| *at).collect();
-        (!over.is_empty()).then_some((below, over))
+    /// The segment with the greatest number: the one that is appended to. What is in those before it is in effect.
+    pub fn last(&self) -> Option<u64> {
+        self.segments().keys().next_back().copied()
+    }
+
+    /// Segments that are not over with lesser numbers than this.
+    pub(super) fn numbers_below(&self, below: u64) -> Vec<u64> {
+        self.segments().range(..below).map(|(number, _)| *number).collect()
     }
 
     /// Segments that are not over, the oldest first, and their bytes: from this one on.
@@ -216,11 +217,6 @@ impl LogView {
     /// Whether the segment is not over.
     pub fn has(&self, segment: u64) -> bool {
         self.segments().contains_key(&segment)
-    }
-
-    /// Whether this is the segment with the greatest number: the one that is appended to.
-    pub fn is_last(&self, segment: u64) -> bool {
-        self.segments().keys().next_back() == Some(&segment)
     }
 
     /// How many segments are not over.

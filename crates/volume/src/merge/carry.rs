@@ -50,7 +50,7 @@ impl Inner {
             let Some(oldest) = diffs.oldest_live() else { return Vec::new() };
             (oldest, diffs.pinning(oldest), diffs.content_pages() * u64::from(self.geometry.page_bytes))
         };
-        if view.is_last(oldest) || !positions.iter().all(|position| self.waits(*position)) {
+        if view.last() == Some(oldest) || !positions.iter().all(|position| self.waits(*position)) {
             return Vec::new();
         }
         let in_oldest: Vec<(Page, Diff)> = {

@@ -10,6 +10,7 @@ use claystone_meta::{DiskState, StripeRecord};
 use claystone_stripe::Hold;
 use claystone_volume::{Blocks, BlocksError, Durable, MergeReport, Settings, Volume, joined};
 use futures::FutureExt;
+use futures::future::join_all;
 use tokio::sync::oneshot::Receiver;
 
 use crate::world::{World, check, moment, settings};
@@ -550,4 +551,31 @@ async fn writers_wait_for_a_snapshot_though_the_last_round_found_nothing_to_merg
     world.traps.overwrites().open();
     taken.await.expect("it ends").expect("taken");
     written.await.expect("it ends").expect("it waits for room");
+}
+
+/// On several threads: what takes effect in a segment that has just ended, while the log is trimmed, is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_is_written_while_the_log_is_trimmed_stays() {
+    let settings = Settings { segment_bytes: 5 << 20, ..settings() };
+    let world = World::with(4, settings, 7).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let merging = {
+        let volume = volume.clone();
+        tokio::spawn(async move {
+            loop {
+                volume.merge_once(u64::MAX).await.expect("merged");
+            }
+        })
+    };
+    for round in 0..400 {
+        // All is merged by now, mostly; then several records come at once, of which one begins another segment.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let content = |part: u64| pattern(4 * round + part, (MIB / 4) as usize);
+        join_all((0..4).map(|part| write(&volume, part * (MIB / 4), content(part)))).await;
+        for part in 0..4 {
+            let found = read(&volume, part * (MIB / 4), MIB / 4).await.expect("read");
+            assert!(found == content(part), "round {round}, part {part}");
+        }
+    }
+    merging.abort();
 }
