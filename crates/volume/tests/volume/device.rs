@@ -309,7 +309,7 @@ async fn a_volume_without_room_to_merge_says_so_and_loses_nothing() {
 
 /// Four percent coded instead of mirrored make up for two percent of log.
 #[tokio::test]
-async fn a_long_volume_of_two_forms_has_as_long_a_log_as_coding_makes_up_for() {
+async fn a_long_volume_has_as_long_a_log_as_coding_makes_up_for() {
     const GIB: u64 = 1 << 30;
     let settings = Settings { reserve_percent: 4, is_reserve_capped: true, ..Settings::default() };
     let world = World::with(6, settings, 1).await;
@@ -321,7 +321,8 @@ async fn a_long_volume_of_two_forms_has_as_long_a_log_as_coding_makes_up_for() {
         ("short", 10 * GIB, "replica:3/rs:4+2", GIB),
         ("long", 100 * GIB, "replica:3/rs:4+2", 2 * GIB),
         ("longest", 1 << 40, "replica:3/rs:4+2", RESERVE_BYTES_MAX),
-        ("coded", 100 * GIB, "rs:4+2", GIB),
+        ("coded", 100 * GIB, "rs:4+2", 2 * GIB),
+        ("copies", 100 * GIB, "replica:3", GIB),
     ] {
         let volume = world.create(name, bytes, redundancy).await;
         assert_eq!(volume.status().reserve_bytes, wanted, "{name}");
