@@ -117,8 +117,8 @@ impl Inner {
         }
         let chosen = self.choose(pages_max);
         let mut report = self.merge_stripes(&chosen.positions, chosen.up_to).await?;
-        if report.pages == 0 && report.stripes_held > 0 {
-            // What it chose somebody has; others go on.
+        if report.pages == 0 && !chosen.positions.is_empty() {
+            // What it chose somebody has, or it waits for space or for repairs; others go on.
             let others = self.choose_others(pages_max);
             report.add(&self.merge_stripes(&others, u64::MAX).await?);
         }
@@ -238,14 +238,14 @@ impl Inner {
             let runs = self.runs(&stripe, &coding, &diffs);
             patches.push((Patch { position, stripe, diffs, coding, runs, sectors: BTreeMap::new() }, hold));
         }
-        Ok(self.with_space(patches).await)
+        Ok(patches)
     }
 
     /// Leaves out patches of chunks that have no space yet, and get none: they would miss the merge. A chunk of zeros may have none.
     async fn with_space(&self, patches: Vec<(Patch, Hold)>) -> Vec<(Patch, Hold)> {
         let mut asks = Vec::new();
         for (at, (patch, _)) in patches.iter().enumerate() {
-            asks.extend(self.grown_chunks(patch).into_iter().map(|chunk| async move {
+            asks.extend(grown_chunks(patch).into_iter().map(|chunk| async move {
                 let (Some(id), Some(place)) = (patch.stripe.chunk_id(chunk), patch.stripe.places[chunk.at()]) else {
                     return None;
                 };
@@ -268,17 +268,6 @@ impl Inner {
             }
         }
         kept
-    }
-
-    /// The chunks into which a patch brings other bytes than zeros.
-    fn grown_chunks(&self, patch: &Patch) -> BTreeSet<ChunkIndex> {
-        let written = patch.diffs.iter().filter(|(_, diff)| diff.kind != DiffKind::Zeros);
-        let columns: BTreeSet<ChunkIndex> =
-            written.map(|(page, _)| self.geometry.spot(self.geometry.start(*page)).column).collect();
-        let has_some = |run: &&MergeRun| run.columns.iter().any(|column| columns.contains(column));
-        let parity: Vec<ChunkIndex> =
-            patch.runs.iter().filter(has_some).flat_map(|run| run.parity.iter().copied()).collect();
-        columns.into_iter().chain(parity).collect()
     }
 
     /// Pages of a stripe that are within the volume.
@@ -341,6 +330,7 @@ impl Inner {
     async fn carry_out(&self, mut batch: Vec<(Patch, Hold)>, report: &mut MergeReport) -> Result<(), BlocksError> {
         self.fill(&mut batch, report).await;
         batch.retain(|(patch, _)| !patch.diffs.is_empty());
+        let batch = self.with_space(batch).await;
         if batch.is_empty() {
             return Ok(());
         }
@@ -734,6 +724,12 @@ fn intents_of(batch: &[Patch]) -> Vec<Intent> {
     }
     intents.push(Intent { inline: inline.freeze(), ..intent });
     intents
+}
+
+/// The chunks that a patch brings other bytes than zeros. Parity can be zeros where data is not.
+fn grown_chunks(patch: &Patch) -> BTreeSet<ChunkIndex> {
+    let is_more = |sector: &NewSector| sector.content.iter().any(|byte| *byte != 0);
+    patch.sectors.iter().filter(|(_, sector)| is_more(sector)).map(|((chunk, _), _)| *chunk).collect()
 }
 
 /// Stripes whose records are changed at once, and which are held while a batch of them is written.

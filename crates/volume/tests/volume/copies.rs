@@ -266,6 +266,34 @@ async fn the_status_tells_how_many_copies_the_log_has() {
     assert_eq!(shown(), (2, 3));
 }
 
+/// Of equal data the first parity is zeros, and comes to be something else when some of that is discarded.
+#[tokio::test]
+async fn what_has_no_space_for_its_parity_waits_in_the_log() {
+    let world = World::new(4).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let chunk_bytes = 64 << 10;
+    let content = pattern(1, 8192);
+    for offset in [0, chunk_bytes] {
+        volume.write(offset, content.clone(), Durable::Now).await.expect("written");
+    }
+    volume.merge_all().await.expect("merged");
+    world.set_free(0);
+    world.traps.set_no_space_for_zeros(true);
+    volume.discard(ByteRange { offset: 0, bytes: PAGE }, Durable::Now).await.expect("the log takes it");
+    for _ in 0..3 {
+        assert_eq!(volume.merge_once(u64::MAX).await.expect("it goes on").pages, 0);
+    }
+    // With both gone all of it is zeros again.
+    volume.discard(ByteRange { offset: chunk_bytes, bytes: PAGE }, Durable::Now).await.expect("the log takes it");
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    let mut model = vec![0; MIB as usize];
+    for offset in [4096, chunk_bytes as usize + 4096] {
+        model[offset..offset + 4096].copy_from_slice(&content[4096..]);
+    }
+    check(&volume, &model, "merged").await;
+}
+
 /// Chunks of zeros that took no space so far: on full disks the pages that would come there wait, and no chunk misses a merge.
 #[tokio::test]
 async fn what_has_no_space_for_its_zeros_waits_in_the_log() {
