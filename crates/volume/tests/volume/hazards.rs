@@ -1,5 +1,7 @@
 //! What goes wrong beside a merge, a read or an opening, in the order that hurts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -559,17 +561,18 @@ async fn what_is_written_while_the_log_is_trimmed_stays() {
     let settings = Settings { segment_bytes: 5 << 20, ..settings() };
     let world = World::with(4, settings, 7).await;
     let volume = world.create("v", MIB, "rs:2+1").await;
-    let merging = {
-        let volume = volume.clone();
-        tokio::spawn(async move {
-            loop {
-                volume.merge_once(u64::MAX).await.expect("merged");
+    let (is_over, merged) = (Arc::new(AtomicBool::new(false)), volume.clone());
+    let merging = world.beside({
+        let is_over = is_over.clone();
+        async move {
+            while !is_over.load(Ordering::SeqCst) {
+                merged.merge_once(u64::MAX).await.expect("merged");
             }
-        })
-    };
+        }
+    });
     for round in 0..400 {
         // All is merged by now, mostly; then several records come at once, of which one begins another segment.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        world.env.clock.sleep(Duration::from_millis(1)).await;
         let content = |part: u64| pattern(4 * round + part, (MIB / 4) as usize);
         join_all((0..4).map(|part| write(&volume, part * (MIB / 4), content(part)))).await;
         for part in 0..4 {
@@ -577,5 +580,6 @@ async fn what_is_written_while_the_log_is_trimmed_stays() {
             assert!(found == content(part), "round {round}, part {part}");
         }
     }
-    merging.abort();
+    is_over.store(true, Ordering::SeqCst);
+    merging.await.expect("it ends");
 }
