@@ -266,6 +266,24 @@ async fn the_status_tells_how_many_copies_the_log_has() {
     assert_eq!(shown(), (2, 3));
 }
 
+/// What was written longest ago has no space; what comes next is merged in the same round.
+#[tokio::test]
+async fn others_go_on_where_the_coldest_has_no_space() {
+    let world = World::new(4).await;
+    let volume = world.create("v", MIB, "rs:2+1").await;
+    let (first, second) = (0, 2 * (64 << 10));
+    for stripe in [first, second] {
+        volume.write(stripe, pattern(stripe, 4096), Durable::Now).await.expect("written");
+    }
+    volume.merge_all().await.expect("merged");
+    world.set_free(0);
+    world.traps.set_no_space_for_zeros(true);
+    volume.write(first + (64 << 10), pattern(1, 4096), Durable::Now).await.expect("the log takes it");
+    volume.discard(ByteRange { offset: second, bytes: PAGE }, Durable::Now).await.expect("the log takes it");
+    let merged = volume.merge_once(1).await.expect("it goes on");
+    assert_eq!((merged.pages, merged.stripes_dropped, volume.status().diff_pages), (1, 1, 1));
+}
+
 /// Of equal data the first parity is zeros, and comes to be something else when some of that is discarded.
 #[tokio::test]
 async fn what_has_no_space_for_its_parity_waits_in_the_log() {
