@@ -698,14 +698,25 @@ impl Disk {
                 self.promise(inode, first..hole.end.min(first + promised_max), &flushing)?;
             }
         }
+        self.note_allocated(inode, (!keep_size).then_some(end))
+    }
+
+    /// Room was kept for a file, which is so long by that, or longer.
+    pub(crate) fn note_allocated(&self, inode: Inode, bytes_min: Option<u64>) -> Result<(), FileError> {
         let mut core = guard(&self.core);
         self.assert_writable(&mut core)?;
         let mut record = core.file(inode)?;
-        record.bytes = record.bytes.max(if keep_size { 0 } else { end });
         let now = self.now();
         (record.modified, record.changed) = (now, now);
-        core.set_inode(inode, &record);
-        Ok(())
+        match bytes_min.filter(|bytes| *bytes > record.bytes) {
+            Some(bytes) => {
+                record.bytes = bytes;
+                core.set_inode(inode, &record);
+                Ok(())
+            }
+            // What others write meanwhile has its size with it.
+            None => core.set_but_size(inode, &record),
+        }
     }
 
     /// The parts of a range of a file that have neither a place nor room that is kept for them.

@@ -156,7 +156,7 @@ impl Core {
         // With the size that the file has now: the sectors may have grown since they were queued.
         let ends: BTreeMap<Inode, u64> = queued.iter().map(|(inode, sector)| (*inode, sector + 1)).collect();
         // A record that does not read is left to the next caller.
-        let settling = |(inode, end)| self.settling(inode, end);
+        let settling = |(inode, end)| self.settling(inode, self.end_with(inode, end, &queued));
         let settled: Vec<Settling> = ends.into_iter().filter_map(settling).collect();
         let mut entry = Entry { records: std::mem::take(&mut self.records), written: Vec::new(), settled };
         for (inode, sector) in queued {
@@ -170,6 +170,17 @@ impl Core {
         entry.records.extend(changes.into_iter().map(Record::Change));
         entry.records.extend(entry.settled.iter().map(|settling| Record::Change(settling.change.clone())));
         entry
+    }
+
+    /// Up to which sector the size of a file counts once its sectors of these are in the journal, of which the last is before `end`: to its end, where
+    /// none is left that is in memory only.
+    fn end_with(&self, inode: Inode, end: u64, queued: &BTreeSet<(Inode, u64)>) -> u64 {
+        let node = self.nodes.find(inode);
+        let Some((node, live)) = node.and_then(|node| Some((node, node.live?))) else { return end };
+        let file_end = live.bytes.div_ceil(SECTOR_BYTES as u64);
+        let goes_along =
+            |(sector, waiting): (&u64, &Waiting)| waiting.older().is_some() || queued.contains(&(inode, *sector));
+        if file_end > end && node.waiting.iter().all(goes_along) { file_end } else { end }
     }
 
     /// What the catalog is to say of a file whose sectors up to `end` go into the journal, with them the one that a size waits with; `None` if

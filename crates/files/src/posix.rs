@@ -321,28 +321,7 @@ impl Disk {
     /// See [`FileTree::sync`].
     pub(crate) fn sync_node(&self, inode: Inode) -> Result<(), FileError> {
         let admitted = self.admit()?;
-        let journaling: Option<Vec<(u64, u64)>> = {
-            let mut core = guard(&self.core);
-            self.assert_writable(&mut core)?;
-            core.inode(inode)?;
-            core.nodes.promise(inode, &[]);
-            let waiting: Vec<(u64, u64)> = core.nodes.find(inode).map_or_else(Vec::new, |node| {
-                let news = node.waiting.iter().filter(|(_, waiting)| waiting.journaled.is_none());
-                news.map(|(&sector, waiting)| (sector, waiting.version)).collect()
-            });
-            let sectors: Vec<u64> = waiting.iter().map(|(sector, _)| *sector).collect();
-            if waiting.is_empty() || self.place_tiny(&mut core, inode)? {
-                core.settle(inode)?;
-                Some(Vec::new())
-            } else if admitted && self.fits_the_journal(&core, inode, &sectors)? {
-                core.nodes.promise(inode, &sectors);
-                core.journal_waiting(inode, sectors);
-                core.settle(inode)?;
-                Some(waiting)
-            } else {
-                None
-            }
-        };
+        let journaling = self.queue_for_sync(inode, admitted)?;
         if journaling.is_none() {
             self.flush(inode, &self.lock_flusher())?;
         }
@@ -361,6 +340,30 @@ impl Disk {
             self.commit()?;
         }
         Ok(())
+    }
+
+    /// Sends what an fsync makes durable along with the next entry: the file's record, or sectors with the record that counts with them. Returns
+    /// these sectors and their versions; `None` where they are to go to groups, as where they are not `admitted`.
+    pub(crate) fn queue_for_sync(&self, inode: Inode, admitted: bool) -> Result<Option<Vec<(u64, u64)>>, FileError> {
+        let mut core = guard(&self.core);
+        self.assert_writable(&mut core)?;
+        core.inode(inode)?;
+        core.nodes.promise(inode, &[]);
+        let waiting: Vec<(u64, u64)> = core.nodes.find(inode).map_or_else(Vec::new, |node| {
+            let news = node.waiting.iter().filter(|(_, waiting)| waiting.journaled.is_none());
+            news.map(|(&sector, waiting)| (sector, waiting.version)).collect()
+        });
+        let sectors: Vec<u64> = waiting.iter().map(|(sector, _)| *sector).collect();
+        if waiting.is_empty() || self.place_tiny(&mut core, inode)? {
+            core.settle(inode)?;
+            return Ok(Some(Vec::new()));
+        }
+        if !admitted || !self.fits_the_journal(&core, inode, &sectors)? {
+            return Ok(None);
+        }
+        core.nodes.promise(inode, &sectors);
+        core.journal_waiting(inode, sectors);
+        Ok(Some(waiting))
     }
 
     /// Whether an fsync puts these sectors into the journal: they are few, or most have a place where they would be written

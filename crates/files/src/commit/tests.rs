@@ -882,3 +882,62 @@ fn what_finds_no_room_when_something_was_lost_is_written_again_later() {
     disk.tend().expect("tended");
     assert!(!is_due());
 }
+
+/// Between what an fsync sends along and its entry somebody makes a checkpoint: the catalog does not get the size before the journal has the bytes.
+#[test]
+fn a_checkpoint_beside_an_fsync_brings_no_size_without_its_bytes() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    write(&disk, inode, 0, 7);
+    disk.sync_all().expect("synced");
+    write(&disk, inode, 1, 7);
+    let queued = disk.queue_for_sync(inode, true).expect("it takes writes").map(|sectors| sectors.len());
+    assert_eq!(queued, Some(1));
+    assert_eq!(disk.checkpoint_whole(), Ok(true));
+    let crashed = opened(image(&device));
+    assert_eq!(crashed.attributes(inode).expect("there").bytes, SECTOR_BYTES as u64);
+    disk.commit().expect("durable");
+    let crashed = opened(image(&device));
+    assert_eq!(crashed.attributes(inode).expect("there").bytes, 2 * SECTOR_BYTES as u64);
+    assert_eq!(fill(&crashed, inode, 1), 7);
+}
+
+/// A file ends behind the last sector that an fsync sends along, in a hole.
+#[test]
+fn an_fsync_brings_a_size_that_waits_with_no_sector() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let (inode, other) = (file(&disk, b"f"), file(&disk, b"g"));
+    for sector in [1, 9] {
+        write(&disk, inode, sector, 7);
+    }
+    disk.punch(inode, 9 * SECTOR_BYTES as u64, SECTOR_BYTES as u64).expect("a hole");
+    disk.sync(inode).expect("synced");
+    // Of one that an entry has in part the size waits for the rest.
+    for sector in [1, 9] {
+        write(&disk, other, sector, 7);
+    }
+    guard(&disk.core).journal_waiting(other, [1]);
+    disk.commit().expect("durable");
+    let crashed = opened(image(&device));
+    let bytes = |inode| crashed.attributes(inode).expect("there").bytes / SECTOR_BYTES as u64;
+    assert_eq!((bytes(inode), bytes(other)), (10, 2));
+    assert_eq!([0, 1, 9].map(|sector| fill(&crashed, inode, sector)), [0, 7, 0]);
+}
+
+/// Room is kept for a part of a file while somebody writes behind its end.
+#[test]
+fn room_that_is_kept_brings_no_size_of_what_waits() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    write(&disk, inode, 0, 7);
+    disk.sync_all().expect("synced");
+    // What is behind it waits: whoever keeps room places what there was before.
+    write(&disk, inode, 1, 7);
+    disk.note_allocated(inode, Some(SECTOR_BYTES as u64)).expect("noted");
+    disk.commit().expect("durable");
+    let crashed = opened(image(&device));
+    assert_eq!(crashed.attributes(inode).expect("there").bytes, SECTOR_BYTES as u64);
+}
