@@ -270,8 +270,10 @@ impl Disk {
             let piece_end = end.min((at / BYTES * BYTES).saturating_add(piece_max));
             let piece = &bytes[(at - offset) as usize..(piece_end - offset) as usize];
             self.make_way(inode, at / BYTES..piece_end.div_ceil(BYTES))?;
-            self.write_piece(inode, at, piece)?;
-            at = piece_end;
+            // Others may have taken the room since.
+            if self.write_piece(inode, at, piece)? {
+                at = piece_end;
+            }
         }
         Ok(())
     }
@@ -322,8 +324,9 @@ impl Disk {
         Ok((!has_windows).then_some(record))
     }
 
-    /// Puts bytes into sectors that wait; the first and the last one keep what they have beside them.
-    fn write_piece(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+    /// Puts bytes into sectors that wait; the first and the last one keep what they have beside them. `false`: there is no room for the worst
+    /// placing of them, and nothing was put.
+    fn write_piece(&self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<bool, FileError> {
         let end = offset + bytes.len() as u64;
         let gate = self.gate(inode);
         // Whole sectors need nothing from the device, so they do not wait for who writes there.
@@ -341,6 +344,9 @@ impl Disk {
         let mut core = guard(&self.core);
         self.assert_writable(&mut core)?;
         let record = core.file(inode)?;
+        if self.is_tight(&core, inode, offset / BYTES..end.div_ceil(BYTES))? {
+            return Ok(false);
+        }
         for sector in offset / BYTES..end.div_ceil(BYTES) {
             let from = (sector * BYTES).max(offset);
             let to = ((sector + 1) * BYTES).min(end);
@@ -365,24 +371,26 @@ impl Disk {
         }
         let now = self.now();
         core.set_live(inode, Live { bytes: record.bytes.max(end), modified: now, changed: now });
-        Ok(())
+        Ok(true)
     }
 
-    /// Flushes until these sectors of a file may wait, and there is room for the worst placing of them. Those that have a place, or
-    /// room that is kept for them, need no other.
-    fn make_way(&self, inode: Inode, range: Range<u64>) -> Result<(), FileError> {
+    /// Whether there may be no room for the worst placing of these sectors, written now. Those that have a place, or room that is kept for
+    /// them, need no other.
+    fn is_tight(&self, core: &Core, inode: Inode, range: Range<u64>) -> Result<bool, FileError> {
         // A tiny file's bytes come along as its first sector.
-        let has_tail = range.start > 0 && !guard(&self.core).file(inode)?.tail.is_empty();
-        let tail = u64::from(has_tail);
-        let sectors = range.end - range.start + tail;
+        let tail = u64::from(range.start > 0 && !core.file(inode)?.tail.is_empty());
         // The sum counts what waits and is at home too, which makes others flush sooner than they need to.
-        let is_tight = |core: &Core| -> Result<bool, FileError> {
-            if self.is_sure_of(core, sectors) {
-                return Ok(false);
-            }
-            let homeless = core.homeless(inode, range.clone(), self.shape.data)? + tail;
-            Ok(homeless > 0 && !self.is_sure_of(core, homeless))
-        };
+        if self.is_sure_of(core, range.end - range.start + tail) {
+            return Ok(false);
+        }
+        let homeless = core.homeless(inode, range, self.shape.data)? + tail;
+        Ok(homeless > 0 && !self.is_sure_of(core, homeless))
+    }
+
+    /// Flushes until these sectors of a file may wait, and there is room for the worst placing of them ([`Disk::is_tight`]).
+    fn make_way(&self, inode: Inode, range: Range<u64>) -> Result<(), FileError> {
+        let sectors = range.end - range.start + 1;
+        let is_tight = |core: &Core| self.is_tight(core, inode, range.clone());
         for tried in 0..MAKE_WAY_TRIES {
             let (full, tight) = {
                 let mut core = guard(&self.core);

@@ -379,3 +379,27 @@ fn what_a_lost_group_is_to_grow_by_in_several_batches_finds_its_place() {
 fn is_sums(hand: &SimDevice, sector: u64) -> bool {
     hand.content(Sector(sector)).is_some_and(|bytes| bytes.starts_with(b"CLAYSUMS"))
 }
+
+/// Who looked for room before others took it writes nothing, and is told that there is none.
+#[test]
+fn the_last_room_is_taken_once() {
+    let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
+    let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
+    let format =
+        Format { data: 10, parity: 5, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() };
+    Disk::format(&hand.attach(), &format, &*clock, &random).expect("formatted");
+    let disk = opened(&hand);
+    let [one, other] =
+        [b"one", b"two"].map(|name| disk.make(Inode::ROOT, name, &new_node(Kind::File, 0o600)).expect("made").inode);
+    let mut at = 0;
+    while disk.is_sure_of(&guard(&disk.core), 9) {
+        disk.write(one, at * BYTES, &[9; SECTOR_BYTES]).expect("there is room");
+        at += 1;
+    }
+    disk.make_way(one, at..at + 8).expect("there is room");
+    disk.make_way(other, 0..8).expect("there is room");
+    let content = vec![8; 8 * SECTOR_BYTES];
+    assert_eq!(disk.write_piece(one, at * BYTES, &content), Ok(true));
+    assert_eq!(disk.write_piece(other, 0, &content), Ok(false));
+    assert_eq!(disk.attributes(other).expect("there").bytes, 0);
+}
