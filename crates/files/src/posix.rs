@@ -145,8 +145,14 @@ impl FileTree for Disk {
 
     fn make(&self, directory: Inode, name: &[u8], node: &NewNode) -> Result<Attributes, FileError> {
         self.assert_catalog_room()?;
-        let (inode, record) = self.change(|view, now| namespace::make(view, directory, name, node, now))?;
-        guard(&self.core).inodes += 1;
+        let (inode, record) = self.change_known(|core, now| {
+            let mut view = View::new(&core.catalog);
+            let made = namespace::make(&mut view, directory, name, node, now)?;
+            let changes = view.into_changes();
+            core.apply(changes);
+            core.inodes += 1;
+            Ok(made)
+        })?;
         Ok(record.attributes(inode, 0))
     }
 

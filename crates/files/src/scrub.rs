@@ -20,7 +20,7 @@ use claystone_group::{GroupError, ScrubReport, ShownRun};
 
 use crate::catalog::Catalog;
 use crate::copies::{Access, Copies};
-use crate::disk::{Disk, guard, write_gate};
+use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::{DiskError, with_sources};
 use crate::keys::{self, Span};
 use crate::pages::{Looked, PageFile, SlabSource};
@@ -310,13 +310,18 @@ impl Disk {
     /// that.
     fn judge_pages(&self, found: &mut Scrubbed) {
         if !found.pages_lost.is_empty() {
-            found.catalog_damaged = self.look_at_catalog().and_then(|looking| looking.read_all()).is_err();
+            let is_damaged = |looking: Result<Looking, DiskError>| looking.and_then(|looking| looking.read_all()).is_err();
+            let seems_damaged = is_damaged(self.look_at_catalog(&self.lock_flusher()));
+            // A checkpoint that finds no room opens the catalog anew, which forgets who looks: now nobody makes one.
+            found.catalog_damaged = seems_damaged && {
+                let no_checkpoint = self.lock_flusher();
+                is_damaged(self.look_at_catalog(&no_checkpoint))
+            };
         }
     }
 
     /// Opens the catalog anew from the device, as of the last checkpoint.
-    fn look_at_catalog(&self) -> Result<Looking, DiskError> {
-        let _no_checkpoint = self.lock_flusher();
+    fn look_at_catalog(&self, _no_checkpoint: &FlushLock<'_>) -> Result<Looking, DiskError> {
         let pinned = guard(&self.core).catalog.pin()?;
         let copies = Arc::new(Copies::new(self.device.clone(), self.copies.count() as u16, Access::Look));
         let superblock = SharedSuperblock::new(self.device.clone(), self.superblock.current());

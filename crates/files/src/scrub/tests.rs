@@ -209,7 +209,7 @@ fn the_catalog_is_read_from_the_device_while_checkpoints_go_on() {
         disk.checkpoint(&disk.lock_flusher()).expect("made");
     };
     set(0);
-    let looking = disk.look_at_catalog().expect("it opens");
+    let looking = disk.look_at_catalog(&disk.lock_flusher()).expect("it opens");
     (1..6).for_each(set);
     let written = hand.stats().sectors_read;
     looking.read_all().expect("nothing of it was written over");
