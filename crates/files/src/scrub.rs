@@ -310,7 +310,8 @@ impl Disk {
     /// that.
     fn judge_pages(&self, found: &mut Scrubbed) {
         if !found.pages_lost.is_empty() {
-            let is_damaged = |looking: Result<Looking, DiskError>| looking.and_then(|looking| looking.read_all()).is_err();
+            let is_damaged =
+                |looking: Result<Looking, DiskError>| looking.and_then(|looking| looking.read_all()).is_err();
             let seems_damaged = is_damaged(self.look_at_catalog(&self.lock_flusher()));
             // A checkpoint that finds no room opens the catalog anew, which forgets who looks: now nobody makes one.
             found.catalog_damaged = seems_damaged && {
