@@ -27,11 +27,7 @@ struct Case {
 impl Case {
     /// A disk with a file in one bulk run.
     fn new() -> Case {
-        let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
-        let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
-        let format =
-            Format { data: 10, parity: 5, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() };
-        Disk::format(&hand.attach(), &format, &*clock, &random).expect("formatted");
+        let hand = formatted();
         let disk = opened(&hand);
         let inode = made(&disk, b"long", 0..SECTORS);
         let run = run_of(&disk, inode, 0);
@@ -68,6 +64,15 @@ impl Case {
         let found = self.disk.scrub(&mut |_| true).expect("scrubbed");
         assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 0));
     }
+}
+
+fn formatted() -> SimDevice {
+    let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
+    let (clock, random) = (SteppingClock::default(), HostRandom::from_system().expect("the system's"));
+    let format =
+        Format { data: 10, parity: 5, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() };
+    Disk::format(&hand.attach(), &format, &clock, &random).expect("formatted");
+    hand
 }
 
 fn opened(hand: &SimDevice) -> Disk {
@@ -383,11 +388,7 @@ fn is_sums(hand: &SimDevice, sector: u64) -> bool {
 /// Who looked for room before others took it writes nothing, and is told that there is none.
 #[test]
 fn the_last_room_is_taken_once() {
-    let hand = SimDevice::alone("d", HddModel::new(1 << 14), 1);
-    let (clock, random) = (Arc::new(SteppingClock::default()), HostRandom::from_system().expect("the system's"));
-    let format =
-        Format { data: 10, parity: 5, copies: 2, soft_failures: 1e-3, loss_target: 1e-6, label: String::new() };
-    Disk::format(&hand.attach(), &format, &*clock, &random).expect("formatted");
+    let hand = formatted();
     let disk = opened(&hand);
     let [one, other] =
         [b"one", b"two"].map(|name| disk.make(Inode::ROOT, name, &new_node(Kind::File, 0o600)).expect("made").inode);
