@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. Of each page the latest record counts, whatever order records are put in.
-//! 2. `live[segment]` is the number of diffs in a segment, and of intents that are not carried out and are in it or refer
-//!    to it, whatever becomes of the diffs that they refer to; a segment that is not in it is needed by none.
+//! 2. `segments` holds a segment once for each diff in it, and for each intent that is not carried out and is in it or refers
+//!    to it, whatever becomes of the diffs that it refers to; a segment that is not in it is needed by none.
 //! 3. A stripe is in `stripes`, and in `by_age`, while it has a diff.
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
@@ -12,9 +12,12 @@
 //!
 //! Left out: contents. They are in the log.
 
+mod live_segments;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use self::live_segments::LiveSegments;
 use crate::geometry::{Geometry, Page};
 use crate::log::record::{LogPlace, Record};
 
@@ -54,7 +57,7 @@ pub struct Diffs {
     by_age: BTreeMap<u64, u64>,
     /// Intents that are not carried out, and the segments that each needs to be written again.
     intents: BTreeMap<LogPlace, BTreeSet<u64>>,
-    live: BTreeMap<u64, u64>,
+    segments: LiveSegments,
     pages: u64,
     /// Of these, those that are not zeros.
     content_pages: u64,
@@ -81,13 +84,49 @@ struct Frozen {
 
 #[derive(Debug, Default)]
 struct StripeDiffs {
-    pages: BTreeMap<Page, Diff>,
+    /// By their number in the stripe.
+    pages: BTreeMap<u32, Packed>,
     /// How many of them are zeros.
     zeros: u64,
     touched: u64,
 }
 
+/// A diff in half the bytes: most of what a volume keeps in memory are these.
+#[derive(Debug, Clone, Copy)]
+struct Packed {
+    /// Its segment's place in the table of those that are live; the highest bit is set if it is zeros.
+    segment: u32,
+    offset: u32,
+    /// 0 if it is zeros.
+    crc: u32,
+}
+
+impl Packed {
+    /// # Panics
+    /// If it is so far into a segment as none is long.
+    fn new(diff: Diff, segment: u32) -> Packed {
+        let offset = u32::try_from(diff.at.offset).expect("a segment has less than 4 GiB");
+        assert!(segment < ZEROS, "there are fewer segments");
+        match diff.kind {
+            DiffKind::Content { crc } => Packed { segment, offset, crc },
+            DiffKind::Zeros => Packed { segment: segment | ZEROS, offset, crc: 0 },
+        }
+    }
+
+    fn unpack(self, segments: &LiveSegments) -> Diff {
+        let at = LogPlace { segment: segments.number(self.segment & !ZEROS), offset: self.offset.into() };
+        let is_zeros = self.segment & ZEROS != 0;
+        Diff { at, kind: if is_zeros { DiffKind::Zeros } else { DiffKind::Content { crc: self.crc } } }
+    }
+}
+
 impl StripeDiffs {
+    /// All of them, ascending. `first`: the first page of the stripe.
+    fn diffs(&self, first: Page, segments: &LiveSegments) -> impl Iterator<Item = (Page, Diff)> {
+        let all = self.pages.iter();
+        all.map(move |(number, packed)| (Page(first.0 + u64::from(*number)), packed.unpack(segments)))
+    }
+
     fn count(&mut self, diff: Diff) {
         self.zeros += u64::from(!diff.has_content());
     }
@@ -105,7 +144,7 @@ impl Diffs {
             stripes: BTreeMap::new(),
             by_age: BTreeMap::new(),
             intents: BTreeMap::new(),
-            live: BTreeMap::new(),
+            segments: LiveSegments::default(),
             pages: 0,
             content_pages: 0,
             begun: BTreeMap::new(),
@@ -130,14 +169,15 @@ impl Diffs {
     pub fn thaw(&mut self) {
         let frozen = self.frozen.take();
         let older = frozen.into_iter().flat_map(|frozen| frozen.older.into_values()).flat_map(BTreeMap::into_values);
-        older.for_each(|diff| self.unpin(diff.at.segment));
+        older.for_each(|diff| self.segments.release(diff.at.segment));
     }
 
     /// Stripes with diffs of the moment when they were frozen, ascending, and no more than `stripes_max`.
     pub fn frozen(&self, stripes_max: usize) -> Vec<u64> {
         let Some(frozen) = &self.frozen else { return Vec::new() };
         let is_frozen = |position: &u64, stripe: &StripeDiffs| {
-            frozen.older.contains_key(position) || stripe.pages.values().any(|diff| diff.at <= frozen.last)
+            let is_of_then = |packed: &Packed| packed.unpack(&self.segments).at <= frozen.last;
+            frozen.older.contains_key(position) || stripe.pages.values().any(is_of_then)
         };
         let stripes = self.stripes.iter().filter(|(position, stripe)| is_frozen(position, stripe));
         stripes.map(|(position, _)| *position).take(stripes_max).collect()
@@ -146,21 +186,22 @@ impl Diffs {
     /// A page was written. Nothing changes if a later record of it is known.
     pub fn put(&mut self, page: Page, diff: Diff) {
         let position = self.geometry.position(page);
-        let stripe = self.stripes.entry(position).or_default();
-        let old = stripe.pages.get(&page).copied();
+        let number = self.number_of(page);
+        let old = self.stripes.get(&position).and_then(|stripe| stripe.pages.get(&number));
+        let old = old.map(|packed| packed.unpack(&self.segments));
         if old.is_some_and(|old| old.at >= diff.at) {
             return;
         }
         let came_before = self.to_come_of(position);
+        let segment = self.segments.hold(diff.at.segment);
         let stripe = self.stripes.entry(position).or_default();
-        stripe.pages.insert(page, diff);
+        stripe.pages.insert(number, Packed::new(diff, segment));
         stripe.count(diff);
         old.into_iter().for_each(|old| stripe.discount(old));
         self.by_age.remove(&stripe.touched);
         self.ticks += 1;
         stripe.touched = self.ticks;
         self.by_age.insert(self.ticks, position);
-        *self.live.entry(diff.at.segment).or_default() += 1;
         self.last = self.last.max(diff.at);
         self.content_pages += u64::from(diff.has_content());
         self.content_pages -= u64::from(old.is_some_and(|old| old.has_content()));
@@ -169,7 +210,7 @@ impl Diffs {
             (Some(old), Some(frozen)) if old.at <= frozen.last => {
                 frozen.older.entry(position).or_default().insert(page, old);
             }
-            (Some(old), _) => self.unpin(old.at.segment),
+            (Some(old), _) => self.segments.release(old.at.segment),
             (None, _) => self.pages += 1,
         }
     }
@@ -200,13 +241,13 @@ impl Diffs {
             Record::Intent(intent) => {
                 let segments = BTreeSet::from_iter(intent.segments().chain([place.segment]));
                 if !self.intents.contains_key(&place) {
-                    segments.iter().for_each(|segment| *self.live.entry(*segment).or_default() += 1);
+                    segments.iter().for_each(|segment| drop(self.segments.hold(*segment)));
                     self.intents.insert(place, segments);
                 }
             }
             Record::Merged { intent, diffs } => {
                 let segments = intent.and_then(|intent| self.intents.remove(&intent));
-                segments.into_iter().flatten().for_each(|segment| self.unpin(segment));
+                segments.into_iter().flatten().for_each(|segment| self.segments.release(segment));
                 self.release(diffs);
             }
             Record::Synced { .. } => {}
@@ -216,35 +257,55 @@ impl Diffs {
     /// Segments below this are over. Only one that came back after it was deleted has anything here: what made that void
     /// may not have come back with it.
     fn end_below(&mut self, below: u64) {
-        if self.live.range(..below).next().is_none() {
+        if self.oldest_live().is_none_or(|oldest| oldest >= below) {
             return;
         }
-        let is_over = |diff: &Diff| diff.at.segment < below;
-        let all = self.stripes.values().flat_map(|stripe| &stripe.pages);
-        let over: Vec<_> = all.filter(|(_, diff)| is_over(diff)).map(|(page, diff)| (*page, diff.at)).collect();
+        let all =
+            self.stripes.iter().flat_map(|(position, stripe)| stripe.diffs(self.first(*position), &self.segments));
+        let over: Vec<_> =
+            all.filter(|(_, diff)| diff.at.segment < below).map(|(page, diff)| (page, diff.at)).collect();
         self.release(&over);
-        self.intents.retain(|intent, _| intent.segment >= below);
-        self.intents.values_mut().for_each(|segments| segments.retain(|segment| *segment >= below));
-        self.live = self.live.split_off(&below);
+        self.intents.retain(|intent, segments| {
+            let (over, needed) = segments.iter().partition(|segment| **segment < below || intent.segment < below);
+            *segments = needed;
+            BTreeSet::into_iter(over).for_each(|segment| self.segments.release(segment));
+            intent.segment >= below
+        });
     }
 
     /// The diff of a page.
     #[cfg(test)]
     pub fn of(&self, page: Page) -> Option<Diff> {
-        self.stripes.get(&self.geometry.position(page))?.pages.get(&page).copied()
+        let packed = self.stripes.get(&self.geometry.position(page))?.pages.get(&self.number_of(page))?;
+        Some(packed.unpack(&self.segments))
     }
 
     /// The diffs of pages, ascending.
     pub fn range(&self, pages: Range<Page>) -> impl Iterator<Item = (Page, Diff)> {
         let positions = self.geometry.position(pages.start)..=self.geometry.position(Page(pages.end.0.max(1) - 1));
         let stripes = (pages.start < pages.end).then(|| self.stripes.range(positions)).into_iter().flatten();
-        stripes.flat_map(move |(_, stripe)| stripe.pages.range(pages.clone())).map(|(page, diff)| (*page, *diff))
+        stripes.flat_map(move |(position, stripe)| {
+            let (first, number) = (self.first(*position), |page: Page| page.0.saturating_sub(self.first(*position).0));
+            let numbers = number(pages.start) as u32..=u32::try_from(number(pages.end) - 1).unwrap_or(u32::MAX);
+            let some = stripe.pages.range(numbers);
+            some.map(move |(number, packed)| (Page(first.0 + u64::from(*number)), packed.unpack(&self.segments)))
+        })
+    }
+
+    /// The first page of a stripe.
+    fn first(&self, position: u64) -> Page {
+        Page(position * self.geometry.stripe_pages())
+    }
+
+    /// The number of a page in its stripe.
+    fn number_of(&self, page: Page) -> u32 {
+        u32::try_from(page.0 % self.geometry.stripe_pages()).expect("a stripe has fewer pages")
     }
 
     /// The diffs of a stripe that a merge takes, ascending: all, or where they are frozen those of then.
     pub fn stripe(&self, position: u64) -> Vec<(Page, Diff)> {
-        let stripe = self.stripes.get(&position);
-        let pages = stripe.into_iter().flat_map(|stripe| &stripe.pages).map(|(page, diff)| (*page, *diff));
+        let stripe = self.stripes.get(&position).into_iter();
+        let pages = stripe.flat_map(|stripe| stripe.diffs(self.first(position), &self.segments));
         let Some(frozen) = &self.frozen else { return pages.collect() };
         let mut of_then: BTreeMap<Page, Diff> = pages.filter(|(_, diff)| diff.at <= frozen.last).collect();
         of_then.extend(frozen.older.get(&position).into_iter().flatten().map(|(page, diff)| (*page, *diff)));
@@ -265,10 +326,11 @@ impl Diffs {
             if self.release_older(position, *page, *at) {
                 continue;
             }
-            let came_before = self.to_come_of(position);
+            let (came_before, number) = (self.to_come_of(position), self.number_of(*page));
             let Some(stripe) = self.stripes.get_mut(&position) else { continue };
-            if let Some(diff) = stripe.pages.get(page).copied().filter(|diff| diff.at == *at) {
-                stripe.pages.remove(page);
+            let diff = stripe.pages.get(&number).map(|packed| packed.unpack(&self.segments));
+            if let Some(diff) = diff.filter(|diff| diff.at == *at) {
+                stripe.pages.remove(&number);
                 stripe.discount(diff);
                 self.pages -= 1;
                 self.released += 1;
@@ -278,7 +340,7 @@ impl Diffs {
                 }
                 self.content_pages -= u64::from(diff.has_content());
                 self.to_come = self.to_come - came_before + self.to_come_of(position);
-                self.unpin(at.segment);
+                self.segments.release(at.segment);
             }
         }
     }
@@ -295,7 +357,7 @@ impl Diffs {
             frozen.older.remove(&position);
         }
         self.released += 1;
-        self.unpin(at.segment);
+        self.segments.release(at.segment);
         true
     }
 
@@ -314,27 +376,18 @@ impl Diffs {
         let (Some(stripe), Some(logged_bytes)) = (self.stripes.get(&position), self.begun.get(&position)) else {
             return 0;
         };
-        let is_given_back = stripe.zeros == self.geometry.stripe_bytes() / u64::from(self.geometry.page_bytes);
+        let is_given_back = stripe.zeros == self.geometry.stripe_pages();
         if is_given_back { 0 } else { stripe.pages.len() as u64 * logged_bytes }
-    }
-
-    /// Something in this segment is not needed any more.
-    fn unpin(&mut self, segment: u64) {
-        let count = self.live.get_mut(&segment).expect("what is live in a segment was counted");
-        *count -= 1;
-        if *count == 0 {
-            self.live.remove(&segment);
-        }
     }
 
     /// The oldest segment that is needed.
     pub fn oldest_live(&self) -> Option<u64> {
-        self.live.keys().next().copied()
+        self.segments.oldest()
     }
 
     /// What is needed in a segment: diffs, and intents.
     pub fn live_in(&self, segment: u64) -> u64 {
-        self.live.get(&segment).copied().unwrap_or(0)
+        self.segments.held(segment)
     }
 
     /// Stripes with diffs, those that were written longest ago first.
@@ -344,7 +397,8 @@ impl Diffs {
 
     /// Stripes with diffs in segments up to this one, ascending.
     pub fn pinning(&self, segment: u64) -> Vec<u64> {
-        let pins = |stripe: &StripeDiffs| stripe.pages.values().any(|diff| diff.at.segment <= segment);
+        let is_in_them = |packed: &Packed| packed.unpack(&self.segments).at.segment <= segment;
+        let pins = |stripe: &StripeDiffs| stripe.pages.values().any(is_in_them);
         self.stripes.iter().filter(|(_, stripe)| pins(stripe)).map(|(position, _)| *position).collect()
     }
 
@@ -380,8 +434,10 @@ impl Diffs {
     }
 }
 
+/// Of the segment of a [`Packed`] diff: it is zeros.
+const ZEROS: u32 = 1 << 31;
 /// Bytes of a page and its diff, as a tree has them.
-pub(crate) const TREE_ENTRY_BYTES: u64 = (size_of::<Page>() + size_of::<Diff>()) as u64;
+pub(crate) const TREE_ENTRY_BYTES: u64 = (size_of::<u32>() + size_of::<Packed>()) as u64;
 /// Bytes of a stripe in `stripes` and `by_age`.
 pub(crate) const STRIPE_BYTES: u64 = (size_of::<(u64, StripeDiffs)>() + size_of::<(u64, u64)>()) as u64;
 

@@ -80,9 +80,14 @@ impl Geometry {
         Page(byte / u64::from(self.page_bytes))
     }
 
-    /// The stripe that a page is in. One that no volume has is in one that no volume has either.
+    /// Pages of a stripe.
+    pub fn stripe_pages(&self) -> u64 {
+        self.stripe_bytes() / u64::from(self.page_bytes)
+    }
+
+    /// The stripe that a page is in.
     pub fn position(&self, page: Page) -> u64 {
-        page.0.saturating_mul(self.page_bytes.into()) / self.stripe_bytes()
+        page.0 / self.stripe_pages()
     }
 
     /// The stripes that pages are in.

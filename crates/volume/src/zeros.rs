@@ -113,7 +113,7 @@ impl Zeros {
     }
 
     fn words(&self) -> usize {
-        (self.geometry.stripe_bytes() / u64::from(self.geometry.page_bytes)).div_ceil(64) as usize
+        self.geometry.stripe_pages().div_ceil(64) as usize
     }
 }
 
