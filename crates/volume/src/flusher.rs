@@ -20,6 +20,9 @@
 //!
 //! As often, chunks that lie elsewhere are brought home ([`crate::homes`]), while merging is not due.
 //!
+//! Both keep merges waiting while they read and write new chunks. On a disk that hardly answers that may take long: what has not come to its
+//! end when the reserve is used up is given up, and merging goes on.
+//!
 //! A log on disks that take no writes, or that misses copies, is looked after meanwhile ([`crate::tending`]).
 //!
 //! Between its rounds merging rests while somebody writes, twice as long as a round where it begins, and from 75 % on not at
@@ -27,6 +30,7 @@
 //! wait less and less too ([`crate::pace`]); its records in the log are short: no writer waits long for it. While writers
 //! wait for it at the toll it begins no rest, and does not give way.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -34,6 +38,7 @@ use std::time::Duration;
 use claystone_env::{Env, Moment, Task, timeout};
 use claystone_stripe::Member;
 use futures::FutureExt;
+use futures::future::{Either, select};
 
 use crate::diffs::Diffs;
 use crate::tending::{Situation, Tending};
@@ -152,6 +157,19 @@ impl Inner {
         Ok(are_more.then_some(if is_merged { MERGING_SHARE * took } else { Duration::ZERO }))
     }
 
+    /// Works while merges wait for it, as long as writers need not wait for them. `None`: it was dropped, because the reserve is used up.
+    pub(crate) async fn while_there_is_room<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let used_up = async {
+            while self.used_percent() < 100 {
+                self.env.clock.sleep(LOOK_AGAIN).await;
+            }
+        };
+        match select(pin!(work), pin!(used_up)).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
     /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
     fn note_progress(&self, report: &MergeReport) {
         let now = self.env.clock.now();
@@ -219,6 +237,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const SWITCHES_BETWEEN_ROUNDS: usize = 2;
+/// How often those who keep merges waiting look whether there is room.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Merging has so many times as long as they took then.
 const MERGING_SHARE: u32 = 4;
 const ROUND_PAGES: u64 = 512;

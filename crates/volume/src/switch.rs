@@ -11,7 +11,8 @@
 //! Invariants:
 //! 1. A switch runs between merges, never beside one, and syncs the log before the records change: whatever a merge wrote
 //!    into the old parity is known to be carried out, so that no crash has it written again over the new.
-//! 2. A stripe that cannot be switched is left alone for a while; merging goes on.
+//! 2. A stripe that cannot be switched is left alone for a while; merging goes on. So is one whose switch is not over when the
+//!    log is full.
 //! 3. A stripe that a snapshot or another volume has too never comes to survive less by a switch, nor to take more space for
 //!    the same. Whether it is shared is asked between merges, so it does not become so before the switch is over.
 
@@ -236,11 +237,16 @@ impl Inner {
         }
         // See invariant 1.
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
-        let recoded = match self.stripes.recode(&before, code, &Unpaced).await {
+        let Some(recoded) = self.while_there_is_room(self.stripes.recode(&before, code, &Unpaced)).await else {
+            return Ok(refused(&LOG_IS_FULL));
+        };
+        let recoded = match recoded {
             Ok(recoded) => recoded,
             Err(StripeError::Held { .. }) => return Ok(Outcome::Changed),
             Err(error @ StripeError::Crowded { .. }) => {
-                let spread = self.stripes.spread(&before, &Unpaced).await;
+                let Some(spread) = self.while_there_is_room(self.stripes.spread(&before, &Unpaced)).await else {
+                    return Ok(refused(&LOG_IS_FULL));
+                };
                 let is_spread = self.name_moved(switch.position, &before, spread).await?;
                 return Ok(if is_spread { Outcome::Changed } else { refused(&error) });
             }
@@ -357,6 +363,8 @@ pub(crate) fn bound_of(redundancy: &Redundancy, settings: &Settings, chunk_bytes
     }
 }
 
+/// Why a switch was given up half-way: what it had written is garbage.
+const LOG_IS_FULL: &str = "the log is full";
 /// A stripe that could not be switched is left alone for so long.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// One that has to stay as it is while others have it too, for so long.

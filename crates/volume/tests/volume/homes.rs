@@ -1,6 +1,7 @@
 //! Volumes with homes: where their chunks lie, strands as devices, and how chunks that lie elsewhere come home.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, DiskId, NodeId};
@@ -9,7 +10,7 @@ use claystone_meta::StripeRecord;
 use claystone_stripe::Unpaced;
 use claystone_volume::testing::blocks;
 use claystone_volume::{
-    Access, Blocks, BlocksError, Durable, NewVolume, SpanKind, Strand, Volume, VolumeError, Zeroing,
+    Access, Blocks, BlocksError, Durable, NewVolume, Settings, SpanKind, Strand, Volume, VolumeError, Zeroing,
 };
 
 use crate::world::{World, check, scribble, settings};
@@ -296,6 +297,30 @@ async fn all_forms_come_home_and_survive_a_node() {
 }
 
 /// Another process opens the volume: the former owner moves nothing any more, and says so.
+#[tokio::test]
+async fn a_chunk_that_comes_home_for_ever_is_given_up_when_the_log_is_full() {
+    let small = Settings { reserve_bytes: 24 << 20, segment_bytes: 6 << 20, ..settings() };
+    let world = World::with(6, small, 9).await.with_read_timeout(Duration::from_secs(3600));
+    world.label(NODES);
+    let (volume, _) = filled_without(&world, &[0, 1], "rs:2+1", &["a", "b"]).await;
+    world.traps.log_reads().open();
+    let reads = world.cut.hold_reads().await;
+    let (mut model, before) = (Vec::new(), volume.status().merged.pages);
+    let written = async {
+        for round in 0..100 {
+            model = pattern(100 + round, BYTES as usize).to_vec();
+            volume.write(0, model.clone().into(), Durable::Now).await.expect("it can be merged");
+        }
+        // While the chunk is still read.
+        assert!(volume.status().merged.pages > before, "merging goes on");
+        drop(reads);
+    };
+    let (brought, ()) = futures::future::join(volume.bring_home_once(), written).await;
+    brought.expect("it goes on");
+    bring_home(&volume).await;
+    each_node_may_be_lost(&world, &volume, &model, "given up").await;
+}
+
 #[tokio::test]
 async fn a_former_owner_brings_nothing_home() {
     let world = world(9).await;

@@ -388,6 +388,35 @@ async fn a_switch_of_a_volume_that_was_closed_meanwhile_does_nothing() {
     world.assert_sound().await;
 }
 
+/// Merges wait for a switch, and so would who writes once the reserve is used up.
+#[tokio::test]
+async fn a_switch_that_reads_for_ever_is_given_up_when_the_log_is_full() {
+    let small = Settings { reserve_bytes: 24 << 20, segment_bytes: 6 << 20, ..cold() };
+    let world = World::with(6, small, 1).await.with_read_timeout(Duration::from_secs(3600));
+    let (volume, _) = filled(&world, "replica:3/rs:4+2").await;
+    let before = world.stripes_of_v().await;
+    world.traps.log_reads().open();
+    let reads = world.cut.hold_reads().await;
+    let switched = volume.switch(vec![Switch { position: 0, to: Form::Coded }]);
+    let mut model = Vec::new();
+    let written = async {
+        for round in 0..80 {
+            model = pattern(100 + round, BYTES).to_vec();
+            volume.write(0, model.clone().into(), Durable::Now).await.expect("it can be merged");
+        }
+    };
+    let (switched, ()) = futures::future::join(switched, written).await;
+    let switched = switched.expect("it goes on");
+    assert_eq!((switched.coded, switched.refused), (0, 1));
+    volume.merge_all().await.expect("merged");
+    drop(reads);
+    assert_eq!(codes(&world.stripes_of_v().await), codes(&before));
+    check(&volume, &model, "given up").await;
+    all_become(&volume, Form::Coded).await;
+    check(&volume, &model, "coded").await;
+    world.assert_sound().await;
+}
+
 #[tokio::test]
 async fn stripes_that_cannot_be_coded_now_stay_as_they_are() {
     let world = World::with(6, cold(), 1).await;

@@ -7,8 +7,7 @@ use claystone_chunk::ByteRange;
 use claystone_chunk::testing::pattern;
 use claystone_code::ChunkIndex;
 use claystone_meta::StripeRecord;
-use claystone_stripe::{Settings, Stripes};
-use claystone_volume::{Blocks, BlocksError, Durable, Volume, Volumes, joined};
+use claystone_volume::{Blocks, BlocksError, Durable, Volume, joined};
 use tokio::sync::oneshot::Receiver;
 
 use crate::world::World;
@@ -29,12 +28,7 @@ async fn read(volume: &Volume) -> Result<Bytes, BlocksError> {
 
 /// A world in which reads are not waited for long.
 async fn hurried() -> World {
-    let mut world = World::new(4).await;
-    let settings =
-        Settings { hedge_delay_min: Duration::from_secs(60), read_timeout: READ_TIMEOUT, ..Settings::default() };
-    (world.stripes, _) = Stripes::new(world.env.clone(), world.stores.clone(), settings);
-    world.volumes = Volumes::new(world.env.clone(), world.meta.clone(), world.stripes.clone(), world.settings.clone());
-    world
+    World::new(4).await.with_read_timeout(READ_TIMEOUT)
 }
 
 /// A volume of one stripe whose first page must be decoded.

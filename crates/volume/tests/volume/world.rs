@@ -69,6 +69,15 @@ impl World {
         World { env, meta, records, database, disks, cut, traps, stores, stripes, volumes, settings }
     }
 
+    /// The same, where reads of chunks are given up after so long.
+    pub fn with_read_timeout(mut self, read_timeout: Duration) -> World {
+        let hedge_delay_min = Duration::from_secs(60);
+        let settings = claystone_stripe::Settings { hedge_delay_min, read_timeout, ..Default::default() };
+        (self.stripes, _) = Stripes::new(self.env.clone(), self.stores.clone(), settings);
+        self.volumes = Volumes::new(self.env.clone(), self.meta.clone(), self.stripes.clone(), self.settings.clone());
+        self
+    }
+
     /// The process ends now, the disks lose what was not synced, and a new process begins.
     pub async fn crash(self) -> World {
         self.cut.now();
