@@ -241,7 +241,9 @@ impl Diffs {
             Record::Intent(intent) => {
                 let segments = BTreeSet::from_iter(intent.segments().chain([place.segment]));
                 if !self.intents.contains_key(&place) {
-                    segments.iter().for_each(|segment| drop(self.segments.hold(*segment)));
+                    for segment in &segments {
+                        self.segments.hold(*segment);
+                    }
                     self.intents.insert(place, segments);
                 }
             }

@@ -124,11 +124,13 @@ impl Inner {
         };
         // Whatever a merge wrote into the chunk elsewhere is known to be carried out, as before another code is named.
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
-        match self.while_there_is_room(self.stripes.bring_home(&before, &self.homes, &Unpaced)).await {
-            Some(moved) => self.name_moved(position, &before, moved).await.map(|_| ()),
+        let Some(moved) = self.while_there_is_room(self.stripes.bring_home(&before, &self.homes, &Unpaced)).await
+        else {
             // The new chunks are garbage.
-            None => Ok(tracing::warn!(position, "chunks stay away from home for now: the log is full")),
-        }
+            tracing::warn!(position, "chunks stay away from home for now: the log is full");
+            return Ok(());
+        };
+        self.name_moved(position, &before, moved).await.map(|_| ())
     }
 }
 

@@ -10,6 +10,8 @@
 mod table;
 mod v1;
 
+pub(crate) use table::number_bytes;
+
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -162,7 +164,7 @@ impl Record {
     fn table_bytes(&self) -> usize {
         match self {
             // Of every write, so it is not written for that.
-            Record::Write { first, crcs, .. } => table::number_bytes(first.0) + 4 * crcs.len(),
+            Record::Write { first, crcs, .. } => number_bytes(first.0) + 4 * crcs.len(),
             _ => {
                 let mut table = BytesMut::new();
                 self.put_table(&mut table);

@@ -73,20 +73,24 @@ impl Choice {
     }
 }
 
-/// What volumes keep of a page that waits.
-const COSTS: PageCosts = PageCosts {
-    write: costs::WRITE_BYTES,
-    written_page: costs::WRITTEN_PAGE_BYTES,
-    begin: costs::BEGIN_BYTES,
-    merge: costs::MERGE_BYTES,
-    intent_stripe: costs::INTENT_STRIPE_BYTES,
-    intent_data: costs::INTENT_DATA_BYTES,
-    intent_parity: costs::INTENT_PARITY_BYTES,
-    merged_page: costs::MERGED_PAGE_BYTES,
-    intent_sectors: costs::INTENT_SECTORS,
-    map_stripe: costs::MAP_STRIPE_BYTES,
-    map_node: costs::MAP_NODE_BYTES,
-    map_node_pages: costs::MAP_NODE_PAGES,
-};
+/// What a volume of so many bytes keeps of pages that wait.
+fn costs_of(volume_bytes: u64, shape: StripeShape) -> PageCosts {
+    let (pages, stripes) = (volume_bytes / u64::from(shape.page_bytes), volume_bytes / shape.stripe_bytes());
+    PageCosts {
+        write: costs::write_bytes(pages),
+        written_page: costs::WRITTEN_PAGE_BYTES,
+        begin: costs::BEGIN_BYTES,
+        merge: costs::MERGE_BYTES,
+        intent_stripe: costs::intent_stripe_bytes(stripes),
+        intent_data: costs::INTENT_DATA_BYTES,
+        intent_parity: costs::INTENT_PARITY_BYTES,
+        merged_page: costs::merged_page_bytes(pages),
+        intent_sectors: costs::INTENT_SECTORS,
+        map_stripe: costs::MAP_STRIPE_BYTES,
+        map_node: costs::MAP_NODE_BYTES,
+        map_node_pages: costs::MAP_NODE_PAGES,
+    }
+}
+
 /// As volumes are made.
 const CHUNK_BYTES: u64 = 1 << 20;

@@ -23,7 +23,7 @@ use claystone_volume::comparators::UpdateMethod;
 use claystone_volume::{Blocks, Durable, MergeReport, NewVolume, Scratch, Settings, Volume, VolumeStatus, Volumes};
 use tokio::sync::Semaphore;
 
-use super::{COSTS, Choice, Input};
+use super::{Choice, Input, costs_of};
 use crate::bench::load::{self, Sample};
 use crate::bench::noise::{Counters, Noise};
 use crate::bench::scratch;
@@ -165,7 +165,7 @@ pub async fn run(choice: &Choice, pace: &Pace) -> anyhow::Result<Replay> {
         segment_bytes: settings.segment_bytes,
         copies: choice.copies().into(),
     };
-    let count = || folded_updates(&input.requests, device_bytes, shape, bound, &COSTS);
+    let count = || folded_updates(&input.requests, device_bytes, shape, bound, &costs_of(device_bytes, shape));
     let simulated = choice.updated().filter(|_| choice.scratch.is_none()).map(|_| count());
     let place = scratch(choice.directory.as_deref())?;
     let Machine { env, meta, members, .. } = Machine::new(place.path(), choice.disks()).await?;

@@ -16,7 +16,7 @@ use claystone_model::{
 };
 
 use super::records::stripe_record_bytes;
-use super::{COSTS, Choice, Input};
+use super::{Choice, Input, costs_of};
 use crate::chart::Lines;
 use crate::rows::{Against, Figure};
 use crate::table::{Table, bytes};
@@ -189,7 +189,7 @@ fn carry_out(choice: &Choice, input: &Input, shape: StripeShape, reserves: &[u64
             }
         }
     };
-    Counted::Stripes(folded_updates(requests, device_bytes, shape, bound, &COSTS))
+    Counted::Stripes(folded_updates(requests, device_bytes, shape, bound, &costs_of(device_bytes, shape)))
 }
 
 /// The pages of a reserve that is a share of the data.
@@ -215,7 +215,8 @@ fn dynamic(choice: &Choice, input: &Input) -> anyhow::Result<Dynamic> {
     let (played_base, coded_base) = within(CODED);
     let base = page_updates(&played_base, shape.page_bytes, &[]).page_writes;
     let fold = |played: &[Request], reserve: u64| {
-        folded_updates(played, input.device_bytes, shape, Bound::Pages(reserve), &COSTS)
+        let costs = costs_of(input.device_bytes, shape);
+        folded_updates(played, input.device_bytes, shape, Bound::Pages(reserve), &costs)
     };
     let base_rows = fold(&played_base, 1).row_writes;
     let with_reserve = RESERVE_PERCENTS.map(|percent| {
@@ -478,7 +479,7 @@ const PAGES_BYTES: [u32; 4] = [1024, 2048, 4096, 8192];
 /// In pages.
 const RESERVES: [u64; 5] = [64, 256, 1024, 4096, 16384];
 /// Of the data.
-const RESERVE_PERCENTS: [f64; 4] = [0.1, 0.5, 1.0, 5.0];
+const RESERVE_PERCENTS: [f64; 5] = [0.1, 0.5, 1.0, 2.0, 5.0];
 /// What is published for these lengths of page; for which reserve is not said.
 // Source: [drc-dpu §metadata capacity consumption]
 const PAPER_PERCENTS: [f64; 4] = [0.097, 0.061, 0.042, 0.033];
