@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. A request is held, and counted, from its head until the last byte of its reply is sent. Without room for the next
 //!    one nothing is read.
-//! 2. A running request is never dropped, but with the session.
+//! 2. A running request is dropped only with the session, or when the client is gone without a disconnect: he cannot know what of
+//!    it was done, may connect anew and write the same bytes, and a long request that waits must not come over them then.
 //! 3. After a disconnect, an end of the stream, [`Session::stop`] or a request with which the device failed nothing is
 //!    read; the session is over when all replies are sent, or when it is broken and nothing runs.
 //! 4. A device that failed is not asked anything more: whoever connects anew gets it opened anew. Requests that were under
@@ -57,6 +58,8 @@ pub(crate) struct Session {
     held_requests: usize,
     held_bytes: u64,
     broken: Option<NbdError>,
+    /// He went without a disconnect.
+    is_client_gone: bool,
 }
 
 /// What comes next from the client.
@@ -99,12 +102,19 @@ impl Session {
             held_requests: 0,
             held_bytes: 0,
             broken: None,
+            is_client_gone: false,
         }
     }
 
     /// Takes no more requests; those that are running end.
     pub(crate) fn stop(&mut self) {
         self.receiving = Receiving::Nothing;
+    }
+
+    /// Nothing can be read or sent any more. Who has said that he goes has it done what he asked for before.
+    fn break_off(&mut self, error: NbdError) {
+        self.broken = Some(error);
+        self.is_client_gone |= !matches!(self.receiving, Receiving::Nothing);
     }
 
     /// Its stream, to be closed.
@@ -121,7 +131,10 @@ impl Session {
                 moved |= self.poll_receive(cx);
                 moved |= self.poll_send(cx);
             }
-            let sent = self.broken.is_some() || self.output.is_empty();
+            if self.is_client_gone {
+                self.running.clear();
+            }
+            let sent = self.broken.is_some() || self.is_client_gone || self.output.is_empty();
             let received = self.broken.is_some() || matches!(self.receiving, Receiving::Nothing);
             if sent && received && self.running.is_empty() {
                 return Poll::Ready(self.broken.take().map_or(Ok(()), Err));
@@ -145,7 +158,7 @@ impl Session {
         match self.output.poll_send(&mut *self.stream, cx) {
             Poll::Pending => return false,
             Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => self.broken = Some(error.into()),
+            Poll::Ready(Err(error)) => self.break_off(error.into()),
         }
         while let Some(held_bytes) = self.output.sent_reply() {
             self.held_requests -= 1;
@@ -178,9 +191,12 @@ impl Session {
         };
         match read {
             Poll::Pending => return self.input.len() != before,
-            Poll::Ready(Err(error)) => self.broken = Some(error.into()),
-            Poll::Ready(Ok(0)) if matches!(self.receiving, Receiving::Head) && self.input.is_empty() => self.stop(),
-            Poll::Ready(Ok(0)) => self.broken = Some(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Poll::Ready(Err(error)) => self.break_off(error.into()),
+            Poll::Ready(Ok(0)) if matches!(self.receiving, Receiving::Head) && self.input.is_empty() => {
+                self.is_client_gone = true;
+                self.stop();
+            }
+            Poll::Ready(Ok(0)) => self.break_off(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Poll::Ready(Ok(_)) => {
                 self.take_input(cx);
             }
@@ -196,7 +212,7 @@ impl Session {
                 Receiving::Head => {
                     let Some(bytes) = self.input.first_chunk::<REQUEST_BYTES>() else { return true };
                     let Some(request) = Request::parse(bytes) else {
-                        self.broken = Some(NbdError::NotAMessage);
+                        self.break_off(NbdError::NotAMessage);
                         return false;
                     };
                     let held_bytes = self.held_bytes + u64::from(request.held_bytes());

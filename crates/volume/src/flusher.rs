@@ -21,7 +21,7 @@
 //! As often, chunks that lie elsewhere are brought home ([`crate::homes`]), while merging is not due.
 //!
 //! Both keep merges waiting while they read and write new chunks. On a disk that hardly answers that may take long: what has not come to its
-//! end when the reserve is used up is given up, and merging goes on.
+//! end when the reserve is used up, or after a few seconds while writers wait, is given up, and merging goes on.
 //!
 //! A log on disks that take no writes, or that misses copies, is looked after meanwhile ([`crate::tending`]).
 //!
@@ -157,16 +157,27 @@ impl Inner {
         Ok(are_more.then_some(if is_merged { MERGING_SHARE * took } else { Duration::ZERO }))
     }
 
-    /// Works while merges wait for it, as long as writers need not wait for them. `None`: it was dropped, because the reserve is used up.
+    /// Works while merges wait for it. `None`: it was dropped, because the reserve is used up, or writers have waited for as long as one
+    /// may have them wait.
     pub(crate) async fn while_there_is_room<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let began = self.env.clock.now();
+        let is_too_long = |now: Moment| now.since(began) >= STEP_MAX && self.toll.holds_up(now);
         let used_up = async {
-            while self.used_percent() < 100 {
+            while self.used_percent() < 100 && !is_too_long(self.env.clock.now()) {
                 self.env.clock.sleep(LOOK_AGAIN).await;
             }
         };
         match select(pin!(work), pin!(used_up)).await {
             Either::Left((output, _)) => Some(output),
             Either::Right(_) => None,
+        }
+    }
+
+    /// Rests as long as something took that merges had to wait for, unless writers wait for these.
+    pub(crate) async fn rest_after(&self, began: Moment) {
+        let now = self.env.clock.now();
+        if !self.toll.holds_up(now) {
+            self.env.clock.sleep(now.since(began).min(REST_MAX)).await;
         }
     }
 
@@ -237,6 +248,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
 const SWITCHES: usize = 16;
 const SWITCHES_BETWEEN_ROUNDS: usize = 2;
+/// Writers who wait for merges do so no longer for what is done between them.
+const STEP_MAX: Duration = Duration::from_secs(5);
 /// How often those who keep merges waiting look whether there is room.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Merging has so many times as long as they took then.

@@ -12,7 +12,6 @@
 //! Invariant: a chunk that is brought home is whole there, read back and named by one transaction before the one elsewhere is deleted.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use claystone_chunk::NodeId;
 use claystone_code::ChunkIndex;
@@ -75,8 +74,7 @@ impl Inner {
             self.bring_stripe_home(position).await?;
             *self.homed() = Some(position);
             // Clients and merges come first: as long again as it took is theirs.
-            let took = self.env.clock.now().since(began);
-            self.env.clock.sleep(took.min(REST_MAX)).await;
+            self.rest_after(began).await;
         }
         *self.homed() = looked_at;
         Ok(are_more)
@@ -138,5 +136,3 @@ impl Inner {
 const LOOK_STRIPES: usize = 1000;
 /// Stripes of which chunks are brought home in a row.
 const HOMING_STRIPES: usize = 8;
-/// The longest rest between two of them.
-const REST_MAX: Duration = Duration::from_secs(1);

@@ -157,7 +157,7 @@ impl Log {
         ended.map(|_| ()).ok_or_else(|| LogFailure { reason: "an intent's end found no room".to_owned() })
     }
 
-    /// Makes durable every record whose `append` returned before this was called.
+    /// Makes durable every record whose `append` returned before this was called, or was dropped.
     ///
     /// # Errors
     /// It is not certain that they are.

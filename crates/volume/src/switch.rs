@@ -104,8 +104,7 @@ impl Inner {
                 }
             }
             // Clients and merges come first: as long again as it took is theirs.
-            let took = self.env.clock.now().since(began);
-            self.env.clock.sleep(took.min(REST_MAX)).await;
+            self.rest_after(began).await;
         }
         if report != SwitchReport::default() {
             self.switched.lock().unwrap_or_else(PoisonError::into_inner).add(&report);
@@ -373,5 +372,3 @@ const SHARED_PAUSE: Duration = Duration::from_secs(600);
 const LOOK_STRIPES: usize = 1000;
 /// Stripes whose heats are looked up under one lock.
 const HEATS_AT_ONCE: usize = 1024;
-/// The longest rest between two switches.
-const REST_MAX: Duration = Duration::from_secs(1);

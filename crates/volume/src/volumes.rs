@@ -106,7 +106,11 @@ pub struct Recovered {
 
 impl Volumes {
     /// The volumes that `meta` knows of.
+    ///
+    /// # Panics
+    /// If segments have 2 GiB or more.
     pub fn new(env: Env, meta: Arc<dyn Meta>, stripes: Stripes, settings: Settings) -> Volumes {
+        assert!(settings.segment_bytes < 1 << 31, "segments have less than 2 GiB");
         let (slots, snapshots, scratches) = (Arc::default(), Arc::default(), Arc::default());
         Volumes { env, meta, stripes, settings, slots, snapshots, scratches }
     }

@@ -732,19 +732,32 @@ async fn what_runs_ends_before_a_disconnect_and_a_shutdown() {
 }
 
 #[tokio::test]
-async fn what_runs_ends_though_the_client_is_gone() {
-    let gated = Gated::new();
-    let mut client = client_of(gated.clone(), Tls::Off);
-    client.go("a", false).await;
-    client.send(0, WRITE, 8192, 4, b"late").await;
-    client.send(0, WRITE, 16384, 100, b"not all of its bytes").await;
-    gated.until_running(1).await;
-    let Client { stream, ended, stage, .. } = client;
-    drop(stream);
-    gated.gate.add_permits(10);
-    assert!(matches!(ended.await.expect("no panic"), Err(NbdError::Io(_))));
-    drop(stage);
-    assert_eq!(*gated.written.lock().expect("no panic"), [8192]);
+async fn what_runs_ends_with_a_client_that_is_gone_without_a_disconnect() {
+    for (disconnect, torn) in [(false, false), (false, true), (true, false)] {
+        let gated = Gated::new();
+        let mut client = client_of(gated.clone(), Tls::Off);
+        client.go("a", false).await;
+        client.send(0, WRITE, 8192, 4, b"late").await;
+        if torn {
+            client.send(0, WRITE, 16384, 100, b"not all of its bytes").await;
+        }
+        if disconnect {
+            client.send(0, DISC, 0, 0, b"").await;
+        }
+        gated.until_running(1).await;
+        let Client { stream, mut ended, stage, .. } = client;
+        drop(stream);
+        if disconnect {
+            // What was asked for before is done, though nobody hears of it.
+            gated.gate.add_permits(10);
+        }
+        let ended = (&mut ended).await.expect("no panic");
+        assert_eq!(matches!(ended, Err(NbdError::Io(_))), torn || disconnect, "{ended:?}");
+        drop(stage);
+        gated.gate.add_permits(10);
+        let written = gated.written.lock().expect("no panic").clone();
+        assert_eq!(written, if disconnect { vec![8192] } else { Vec::new() });
+    }
 }
 
 #[tokio::test]

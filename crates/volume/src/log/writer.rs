@@ -172,7 +172,9 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                         Request::Sync(done) => {
                             writer.habit.flushed();
                             match &mut syncing {
-                                Some(syncing) if writer.unsynced_bytes == 0 => syncing.waiting.asked.push(done),
+                                Some(syncing) if writer.unsynced_bytes == 0 && !writer.has_left() => {
+                                    syncing.waiting.asked.push(done);
+                                }
                                 _ => wanted.asked.push(done),
                             }
                         }
@@ -378,7 +380,7 @@ impl Writer {
     fn next_sync(&mut self, wanted: &mut Waiters) -> Option<Syncing> {
         let is_expected = self.unsynced_bytes > 0 && self.habit.expects_flush();
         let is_due = !wanted.is_empty() || is_expected || self.unsynced_bytes >= UNSYNCED_BYTES_MAX;
-        if self.ended.is_untold() || !is_due {
+        if self.ended.is_untold() || !is_due || self.has_left() {
             return None;
         }
         Some(Syncing { ended: self.ended.last(), outcome: self.sync(), waiting: std::mem::take(wanted) })

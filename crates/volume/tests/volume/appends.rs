@@ -140,6 +140,26 @@ async fn a_flush_waits_for_no_append_that_is_under_way() {
     }
 }
 
+/// What its caller has left may be written until a flush returns, and not later.
+#[tokio::test]
+async fn a_flush_waits_for_an_append_whose_caller_is_gone() {
+    let (world, volume) = prepared(7).await;
+    world.traps.hold_append(1, 0);
+    let left = {
+        let write = std::pin::pin!(write(&volume, 0, 2));
+        timeout(&*world.env.clock, Duration::from_millis(50), write).await
+    };
+    assert!(left.is_none(), "it is under way");
+    let flushing = volume.clone();
+    let mut flushed = world.beside(async move { flushing.flush().await });
+    moment().await;
+    assert!(flushed.try_recv().is_err(), "a disk has not answered yet");
+    assert_eq!(versions(&volume, "under way").await[0], 1);
+    world.traps.appends().open();
+    flushed.await.expect("it ends").expect("flushed");
+    assert_eq!(versions(&volume, "flushed").await[0], 2);
+}
+
 /// A flush beside a sync that is under way ends with it where that covers all that was written, and else with the next one.
 #[tokio::test]
 async fn a_flush_beside_a_sync_is_for_what_was_written_since_too() {

@@ -49,6 +49,13 @@ impl Writer {
         self.queue.is_empty() && self.under_way.len() < APPENDS_MAX
     }
 
+    /// Whether there are records to come into effect yet that nobody waits for any more. A flush does: what its caller has left may
+    /// come until a flush returns, and not later.
+    pub(super) fn has_left(&self) -> bool {
+        let launched = self.batches.iter().flat_map(|batch| &batch.records).map(|(_, _, waiting)| waiting);
+        launched.chain(self.queue.iter().map(|(_, waiting)| waiting)).any(|waiting| waiting.is_closed())
+    }
+
     /// Appends what waits, as much as may be under way.
     pub(super) async fn append_queued(&mut self) -> Result<(), LogFailure> {
         self.tell_synced();
