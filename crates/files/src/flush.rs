@@ -733,8 +733,10 @@ impl Disk {
         }
         if let Err(error) = self.commit_flushing(flushing) {
             update.updates.iter().for_each(|update| self.groups.give_up_update(update));
-            // They would go along with an entry behind a checkpoint, when their places may be others'.
+            // They would go along with an entry behind a checkpoint, when their places may be others'. None is on its way then, which would
+            // bring them back if it found no room.
             let places: Vec<Sector> = update.sums.iter().map(|sums| sums.place).collect();
+            let _journal = guard(&self.journal);
             guard(&self.core).forget_sums(&places);
             return Err(error);
         }

@@ -19,6 +19,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use claystone_env::{DeviceError, Effort, FailedSector, SECTOR_BYTES, Sector, aligned_buffer};
 
+use crate::code::ZEROS;
 use crate::gathering::{Gathering, effort};
 use crate::statistics::count;
 use crate::update::Preparation;
@@ -622,7 +623,8 @@ impl Groups {
     }
 
     /// Sees to it that it is known what the data of a group should be: by its CRCs, for which its sums sectors are read again, or where no
-    /// retry reads those, by its parity. A group whose writing was lost, data and parity in one, is the codeword that it was.
+    /// retry reads those, by its parity. A group whose writing was lost, data and parity in one, is the codeword that it was. Zeros are one too:
+    /// where the sums sector is zeros as well, the device was discarded there, and they vouch for nothing.
     fn know(&self, run: BulkRun, group: u32, gathering: &mut Gathering<'_>) -> Result<Known, GroupError> {
         let k = u64::from(self.shape().data);
         if gathering.sums_are_known() {
@@ -632,21 +634,25 @@ impl Groups {
             return Ok(Known::Nothing);
         }
         let (first, group_first) = (BulkRun::sums_of(u64::from(group) * k).0, u64::from(group) * k);
+        let mut is_wiped = false;
         for number in first..=BulkRun::sums_of(group_first + k - 1).0 {
             let place = run.sums(number, self.shape());
             if self.sums_cache().may_be_retried(place) {
                 self.load_sums_again(place)?;
             }
+            is_wiped |= self.sums_cache().is_wiped(place);
         }
         gathering.learn_sums(self.group_sums(run, group, 0..k as usize)?);
         if gathering.sums_are_known() {
             return Ok(Known::Sums);
         }
+        let vouches = |gathering: &Gathering<'_>| !(is_wiped && gathering.is_all_zeros());
         if gathering.vouch()? {
-            return Ok(Known::Data);
+            return Ok(if vouches(gathering) { Known::Data } else { Known::Nothing });
         }
         gathering.retry_all()?;
-        Ok(if gathering.vouch_with_losses()? { Known::Data } else { Known::Nothing })
+        let is_known = gathering.vouch_with_losses()? && vouches(gathering);
+        Ok(if is_known { Known::Data } else { Known::Nothing })
     }
 
     /// Keeps the CRCs of a group that was found to be right, all of whose data is held, and writes the sums sectors again of
@@ -768,7 +774,12 @@ impl Groups {
         });
         match &sums {
             Some(sums) => self.sums_cache().put(place, sums.clone()),
-            None => self.sums_cache().begin(place),
+            None => {
+                self.sums_cache().begin(place);
+                if bytes.is_some_and(|bytes| *bytes == ZEROS) {
+                    self.sums_cache().note_wiped(place);
+                }
+            }
         }
         sums
     }

@@ -396,6 +396,11 @@ impl<'a> Gathering<'a> {
         Ok(complete && self.groups.code().locate(&self.codeword()).is_some_and(|wrong| wrong.is_empty()))
     }
 
+    /// Whether all data is held and is zeros.
+    pub fn is_all_zeros(&self) -> bool {
+        (0..self.sums.len()).all(|at| self.bytes(at).is_some_and(|bytes| *bytes == ZEROS))
+    }
+
     /// As [`Gathering::vouch`], but for members that are gone or that the others show to be wrong, with at least one parity
     /// sector to spare. It is the last thing to ask: parity whose writing was lost shows what has changed since to be wrong, and
     /// decodes what was there before.

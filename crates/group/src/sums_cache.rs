@@ -49,6 +49,8 @@ struct Entry {
     known: Option<Box<[bool; SUMS_PER_SECTOR]>>,
     // No retry reads it.
     given_up: bool,
+    // It reads as zeros, which no sums sector is.
+    wiped: bool,
 }
 
 impl SumsCache {
@@ -85,7 +87,7 @@ impl SumsCache {
     pub fn put(&self, place: Sector, sums: SumsSector) {
         let mut state = self.state();
         state.put_swaths(place, || SwathSums::of(&sums), self.swaths_most);
-        state.insert(place, Entry { used: 0, sums, known: None, given_up: false }, self.most);
+        state.insert(place, Entry { used: 0, sums, known: None, given_up: false, wiped: false }, self.most);
     }
 
     /// Puts what is known of the swaths of a sector, if there is room for it. Returns whether there was.
@@ -139,8 +141,21 @@ impl SumsCache {
         let mut state = self.state();
         if state.used(place).is_none() {
             let known = Some(Box::new([false; SUMS_PER_SECTOR]));
-            state.insert(place, Entry { used: 0, sums: SumsSector::default(), known, given_up: false }, self.most);
+            let sums = SumsSector::default();
+            state.insert(place, Entry { used: 0, sums, known, given_up: false, wiped: false }, self.most);
         }
+    }
+
+    /// Notes that a sector that [`SumsCache::begin`] was called for reads as zeros.
+    pub fn note_wiped(&self, place: Sector) {
+        if let Some(entry) = self.state().entries.get_mut(&place.0) {
+            entry.wiped = true;
+        }
+    }
+
+    /// Whether a sector of which not all is known reads as zeros.
+    pub fn is_wiped(&self, place: Sector) -> bool {
+        self.state().entries.get(&place.0).is_some_and(|entry| entry.known.is_some() && entry.wiped)
     }
 
     /// Whether not all of a sector is known, and it may be read by retrying.

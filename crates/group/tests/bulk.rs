@@ -313,6 +313,35 @@ fn a_group_whose_writing_was_lost_does_not_vouch_for_itself_before_its_sums_are_
     assert!(read.is_err() && into == [0; 4096], "what was there before is not what was written");
 }
 
+/// A device that was discarded reads as zeros, which are a codeword: what was there is lost, and not zeros.
+#[test]
+fn groups_of_zeros_do_not_vouch_under_a_sums_sector_of_zeros() {
+    let zeros = vec![0; 4096];
+    let case = case(250, 5, 10);
+    let (first, end) = (case.sums(1), case.sector(8, Member::Data(0)) - 1);
+    (first..end).for_each(|at| case.device.overwrite(at, &zeros));
+    let mut into = vec![0xee; 4 * 4096];
+    for _ in 0..2 {
+        let error = case.groups.read_bulk(case.run, 1500..1504, &|_| None, &mut into).expect_err("it is lost");
+        assert!(matches!(error, GroupError::Lost { positions, .. } if positions == [0, 1, 2, 3]));
+    }
+    for group in 4..8 {
+        let report = case.groups.scrub_bulk(case.run, group).expect("scrubbed");
+        assert_eq!(report.lost, Vec::from_iter(0..250), "group {group}");
+    }
+    assert_eq!(case.device.content(case.sums(1)..case.sums(1) + 1), zeros, "the evidence stays");
+    assert_eq!(case.read(0..1000).expect("others are there"), case.expected(0..1000));
+
+    // Zeros that were written are right, and known again where their sums sector does not read.
+    let shape = GroupShape { data: 250, parity: 5 };
+    let run = BulkRun { first: Sector(2), data: 1000 };
+    let device = FaultyDevice::new(2 + BulkRun::sectors_total(4, shape) + 1);
+    groups(&device, 250, 5).write_bulk(run, &sectors(&vec![0; 1000 * 4096])).expect("written");
+    device.state().lost.insert(run.sums(0, shape).0);
+    groups(&device, 250, 5).read_bulk(run, 0..4, &|_| None, &mut into).expect("they vouch");
+    assert!(into == [0; 4 * 4096]);
+}
+
 #[test]
 fn without_parity_a_lost_sums_sector_loses_its_data() {
     let case = case(250, 0, 5);
