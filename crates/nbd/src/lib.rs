@@ -20,6 +20,7 @@ mod exports;
 pub mod fuzzing;
 mod handshake;
 mod output;
+mod peer;
 mod server;
 mod session;
 mod tls;

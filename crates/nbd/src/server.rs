@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. At most `connections_max` connections are open; further ones wait in the listener's queue.
 //! 2. A handshake ends in time or is given up.
-//! 3. A client over TCP of which nothing is heard for two minutes, not even that its machine is there, loses its connection.
+//! 3. A client that is gone is missed within a second, also while there is no room to read what he sent before. One over TCP of
+//!    which nothing is heard for two minutes, not even that its machine is there, loses its connection.
 //! 4. After the signal to stop no request is taken, those that are running may end within `grace`, then all is closed.
 
 use std::future::poll_fn;
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 
 use crate::handshake::{Stream, negotiate};
+use crate::peer::Peer;
 use crate::session::{Room, Session};
 use crate::wire::PAYLOAD_BYTES_MAX;
 use crate::{Exports, NbdError, Tls};
@@ -71,10 +73,18 @@ impl From<UnixListener> for Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         Ok(match self {
-            Listener::Tcp(listener) => Box::new(accept_tcp(listener).await?),
-            Listener::Unix(listener) => Box::new(listener.accept().await?.0),
+            Listener::Tcp(listener) => {
+                let stream = accept_tcp(listener).await?;
+                let peer = Peer::of(&stream)?;
+                (Box::new(stream), peer)
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = Peer::of(&stream)?;
+                (Box::new(stream), peer)
+            }
         })
     }
 }
@@ -130,14 +140,14 @@ impl Nbd {
         loop {
             let next = async {
                 let permit = room.clone().acquire_owned().await.expect("nobody closes it");
-                listener.accept().await.map(|stream| (stream, permit))
+                listener.accept().await.map(|accepted| (accepted, permit))
             };
             let accepted = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 accepted = next => accepted,
             };
-            let (stream, permit) = match accepted {
+            let ((stream, peer), permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file handles, most likely: existing connections must end before a new one can begin.
@@ -148,7 +158,8 @@ impl Nbd {
             };
             let (server, watching) = (self.clone(), watching.clone());
             let task = async move {
-                if let Err(error) = server.serve_connection(stream, watching).await {
+                let hung_up = peer.hung_up(&*server.env.clock);
+                if let Err(error) = server.serve_connection(stream, hung_up, watching).await {
                     tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended out of order");
                 }
                 drop(permit);
@@ -168,6 +179,7 @@ impl Nbd {
     async fn serve_connection(
         &self,
         stream: Box<dyn Stream>,
+        hung_up: impl Future<Output = ()>,
         mut stage: watch::Receiver<Stage>,
     ) -> Result<(), NbdError> {
         let handshake = negotiate(stream, &self.tls, &*self.exports);
@@ -179,10 +191,18 @@ impl Nbd {
         let Some(agreed) = agreed.ok_or(NbdError::HandshakeTooSlow)?? else { return Ok(()) };
         let room = Room { requests_max: self.settings.requests_max, bytes_max: self.settings.bytes_max };
         let mut session = Session::new(agreed, room);
-        let ended = tokio::select! {
-            biased;
-            _ = stage.wait_for(|stage| *stage != Stage::Serving) => None,
-            ended = poll_fn(|cx| session.poll(cx)) => Some(ended),
+        let mut hung_up = std::pin::pin!(hung_up);
+        let mut is_there = true;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                _ = stage.wait_for(|stage| *stage != Stage::Serving) => break None,
+                ended = poll_fn(|cx| session.poll(cx)) => break Some(ended),
+                () = &mut hung_up, if is_there => {
+                    is_there = false;
+                    session.hang_up();
+                }
+            }
         };
         let ended = match ended {
             Some(ended) => ended,

@@ -60,6 +60,8 @@ pub(crate) struct Session {
     broken: Option<NbdError>,
     /// He went without a disconnect.
     is_client_gone: bool,
+    /// He sends nothing any more; what he sent before may not have been read yet.
+    has_hung_up: bool,
 }
 
 /// What comes next from the client.
@@ -103,6 +105,7 @@ impl Session {
             held_bytes: 0,
             broken: None,
             is_client_gone: false,
+            has_hung_up: false,
         }
     }
 
@@ -111,10 +114,15 @@ impl Session {
         self.receiving = Receiving::Nothing;
     }
 
-    /// Nothing can be read or sent any more. Who has said that he goes has it done what he asked for before.
+    /// Nothing can be read or sent any more. Of whom it was read that he goes, all is done that he asked for before.
     fn break_off(&mut self, error: NbdError) {
         self.broken = Some(error);
         self.is_client_gone |= !matches!(self.receiving, Receiving::Nothing);
+    }
+
+    /// The client sends nothing any more. Where there is no room for what he sent before nobody would read that far.
+    pub(crate) fn hang_up(&mut self) {
+        self.has_hung_up = true;
     }
 
     /// Its stream, to be closed.
@@ -134,7 +142,7 @@ impl Session {
             if self.is_client_gone {
                 self.running.clear();
             }
-            let sent = self.broken.is_some() || self.is_client_gone || self.output.is_empty();
+            let sent = self.broken.is_some() || self.output.is_empty();
             let received = self.broken.is_some() || matches!(self.receiving, Receiving::Nothing);
             if sent && received && self.running.is_empty() {
                 return Poll::Ready(self.broken.take().map_or(Ok(()), Err));
@@ -217,6 +225,10 @@ impl Session {
                     };
                     let held_bytes = self.held_bytes + u64::from(request.held_bytes());
                     if self.held_requests >= self.room.requests_max || held_bytes > self.room.bytes_max {
+                        if self.has_hung_up {
+                            self.is_client_gone = true;
+                            self.stop();
+                        }
                         return false;
                     }
                     self.input.advance(REQUEST_BYTES);

@@ -499,11 +499,12 @@ impl Blocks for InPlace {
         let disks: BTreeSet<DiskId> =
             self.records().flat_map(|record| record.places.iter().flatten()).map(|place| place.disk).collect();
         let stores: Vec<_> = disks.into_iter().filter_map(|disk| self.stripes.stores().readable(disk)).collect();
-        self.change(async {
+        let synced = async {
             try_join_all(stores.iter().map(|store| in_time(&*self.clock, store.sync()))).await?;
             self.logs.sync().await
-        })
-        .await
+        };
+        // Nothing is changed by it: who goes away meanwhile leaves all as it is.
+        synced.await.inspect_err(|error| self.fail(error))
     }
 
     async fn spans(&self, range: ByteRange, _spans_max: usize) -> Result<Vec<Span>, BlocksError> {

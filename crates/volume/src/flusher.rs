@@ -150,11 +150,16 @@ impl Inner {
             }
             let report = self.switch_as_task(vec![switch]).await?;
             (tried, done) = (tried + 1, done + report.coded + report.mirrored);
+            if report.refused > 0 && self.env.clock.now().since(began) >= STEP_MAX {
+                break;
+            }
         }
         let are_more = done > 0 && (tried < planned || planned == SWITCHES);
         let is_merged = self.used_percent() >= self.settings.merge_from_percent;
         let took = self.env.clock.now().since(began);
-        Ok(are_more.then_some(if is_merged { MERGING_SHARE * took } else { Duration::ZERO }))
+        // Also of what was given up.
+        let pause = if is_merged { MERGING_SHARE * took } else { Duration::ZERO };
+        Ok(are_more.then_some(pause).or((pause > SWITCH_EVERY).then_some(pause)))
     }
 
     /// Works while merges wait for it. `None`: it was dropped, because the reserve is used up, or writers have waited for as long as one

@@ -125,7 +125,7 @@ impl Inner {
         let Some(moved) = self.while_there_is_room(self.stripes.bring_home(&before, &self.homes, &Unpaced)).await
         else {
             // The new chunks are garbage.
-            tracing::warn!(position, "chunks stay away from home for now: the log is full");
+            tracing::warn!(position, "chunks stay away from home for now: writers wait for room in the log");
             return Ok(());
         };
         self.name_moved(position, &before, moved).await.map(|_| ())

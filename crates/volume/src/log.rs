@@ -48,8 +48,9 @@ use tokio::sync::{mpsc, oneshot};
 use self::record::{LogPlace, Record};
 pub use self::recovery::Recovery;
 pub use self::view::{LogView, Segment, TimedStores};
-use self::writer::{Done, Request, Writer, run};
+use self::writer::{Done, Request, Waiting, Writer, run};
 use crate::diffs::Diffs;
+use crate::gate::Pass;
 
 /// What a log needs to know.
 #[derive(Debug, Clone)]
@@ -145,7 +146,15 @@ impl Log {
     /// # Errors
     /// Whether the record was added is unknown.
     pub async fn append(&self, record: Record) -> Result<Option<LogPlace>, LogFailure> {
-        self.ask(|done| Request::Append(record, done)).await
+        self.ask(|done| Request::Append(record, Waiting { done, _pass: None })).await
+    }
+
+    /// The same of who has a pass for the record's pages: it is given back when the record is in effect, or will not be.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub(crate) async fn append_with(&self, record: Record, pass: Pass) -> Result<Option<LogPlace>, LogFailure> {
+        self.ask(|done| Request::Append(record, Waiting { done, _pass: Some(pass) })).await
     }
 
     /// Adds that an intent is carried out, or will not be: for that there is room always.

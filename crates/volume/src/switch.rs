@@ -363,7 +363,7 @@ pub(crate) fn bound_of(redundancy: &Redundancy, settings: &Settings, chunk_bytes
 }
 
 /// Why a switch was given up half-way: what it had written is garbage.
-const LOG_IS_FULL: &str = "the log is full";
+const LOG_IS_FULL: &str = "writers wait for room in the log";
 /// A stripe that could not be switched is left alone for so long.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// One that has to stay as it is while others have it too, for so long.

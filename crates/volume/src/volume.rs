@@ -32,7 +32,7 @@ use crate::base::Base;
 use crate::blocks::Spans;
 use crate::coding::Codings;
 use crate::diffs::{Diff, DiffKind, Diffs};
-use crate::gate::Gate;
+use crate::gate::{Gate, Pass};
 use crate::geometry::{Geometry, Page, Spot};
 use crate::homes::homes_of;
 use crate::log::record::{Record, crc32c};
@@ -531,12 +531,12 @@ impl Inner {
         self.admit(bytes, || !parts && self.all_have_diffs(&pages)).await?;
         // It may have failed while this waited.
         self.working()?;
-        let _pass = self.gate.enter(pages.clone(), parts).await;
+        let pass = self.gate.enter(pages.clone(), parts).await;
         let content = if parts { self.whole_pages(&pages, offset, content).await? } else { content };
         let crcs = content.chunks_exact(page_bytes as usize).map(crc32c).collect();
         let record = Record::Write { first: pages.start, crcs, content };
         self.heat_up(&pages);
-        self.log_write(record, &pages).await
+        self.log_write(record, &pages, pass).await
     }
 
     /// What was written before this is durable when it returns. Merging gives way to it as to a write.
@@ -545,9 +545,9 @@ impl Inner {
         self.log.sync().await.map_err(|error| self.log_failed(error))
     }
 
-    async fn log_write(&self, record: Record, pages: &Range<Page>) -> Result<(), BlocksError> {
+    async fn log_write(&self, record: Record, pages: &Range<Page>, pass: Pass) -> Result<(), BlocksError> {
         let _writing = self.pace.enter(self.env.clock.now());
-        match self.log.append(record).await {
+        match self.log.append_with(record, pass).await {
             Ok(Some(_)) => {
                 self.try_again(pages);
                 Ok(())
@@ -636,9 +636,9 @@ impl Inner {
         }
         self.admit_discard().await?;
         self.working()?;
-        let _pass = self.gate.enter(pages.clone(), false).await;
+        let pass = self.gate.enter(pages.clone(), false).await;
         let record = Record::Zero { first: pages.start, pages: pages.end.0 - pages.start.0 };
-        self.log_write(record, &pages).await
+        self.log_write(record, &pages, pass).await
     }
 
     /// The diffs of pages of one stripe, and the stripe at this position. They are looked at in this order: a merge makes a

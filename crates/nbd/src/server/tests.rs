@@ -1,5 +1,6 @@
 //! Whole connections, with a client of a few lines on the other side.
 
+use std::future::pending;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +11,7 @@ use claystone_volume::testing::MemoryBlocks;
 use claystone_volume::{Access, Blocks, BlocksError, Durable, Span, Stretch, Zeroing};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
-use tokio::sync::Semaphore as Gate;
+use tokio::sync::{Semaphore as Gate, oneshot};
 use tokio::task::JoinHandle;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::server::ResolvesServerCertUsingSni;
@@ -172,12 +173,21 @@ fn client_of(blocks: Arc<dyn Blocks>, tls: Tls) -> Client {
 }
 
 fn client_with(blocks: Arc<dyn Blocks>, tls: Tls, settings: Settings) -> Client {
+    client_until(blocks, tls, settings, pending())
+}
+
+fn client_until(
+    blocks: Arc<dyn Blocks>,
+    tls: Tls,
+    settings: Settings,
+    hung_up: impl Future<Output = ()> + Send + 'static,
+) -> Client {
     let exports = Arc::new(Two(blocks, Arc::new(MemoryBlocks::new(5000, 512))));
     let server = Nbd::new(claystone_host::env().expect("an environment"), exports, tls, settings);
     let (stream, other) = duplex(1 << 16);
     let (stage, watching) = watch::channel(Stage::Serving);
     #[expect(clippy::disallowed_methods, reason = "a test of tasks")]
-    let ended = tokio::spawn(async move { server.serve_connection(Box::new(other), watching).await });
+    let ended = tokio::spawn(async move { server.serve_connection(Box::new(other), hung_up, watching).await });
     Client { stream, stage, ended, structured: false, cookie: 0 }
 }
 
@@ -758,6 +768,27 @@ async fn what_runs_ends_with_a_client_that_is_gone_without_a_disconnect() {
         let written = gated.written.lock().expect("no panic").clone();
         assert_eq!(written, if disconnect { vec![8192] } else { Vec::new() });
     }
+}
+
+/// With no room for more nothing is read, not even that he is gone.
+#[tokio::test]
+async fn a_client_that_is_gone_is_missed_though_there_is_no_room_for_what_he_sent() {
+    let gated = Gated::new();
+    let (hang_up, hung_up) = oneshot::channel();
+    let hung_up = async { hung_up.await.expect("it is told") };
+    let mut client = client_until(gated.clone(), Tls::Off, Settings { requests_max: 2, ..settings() }, hung_up);
+    client.go("a", false).await;
+    for number in 1..=4 {
+        client.send(0, WRITE, number * 8192, 4, b"late").await;
+    }
+    gated.until_running(2).await;
+    let Client { stream, ended, stage, .. } = client;
+    drop(stream);
+    hang_up.send(()).expect("the server waits for it");
+    ended.await.expect("no panic").expect("an end is in order");
+    gated.gate.add_permits(10);
+    drop(stage);
+    assert!(gated.written.lock().expect("no panic").is_empty());
 }
 
 #[tokio::test]

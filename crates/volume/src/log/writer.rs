@@ -20,7 +20,8 @@ use futures::future::{FutureExt, join_all, pending};
 use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use self::appends::{Append, Batch, Outcome, Waiting};
+pub(super) use self::appends::Waiting;
+use self::appends::{Append, Batch, Outcome};
 use self::ended::Ended;
 use self::habit::Habit;
 use self::late::{Asked, Late, Patience, all_but_late};
@@ -35,7 +36,7 @@ use crate::diffs::Diffs;
 #[derive(Debug)]
 pub(super) enum Request {
     /// A record; where the disks have no room for it, none is appended.
-    Append(Record, Done<Option<LogPlace>>),
+    Append(Record, Waiting),
     Sync(Done<()>),
     Tend(Done<()>),
 }
@@ -165,9 +166,9 @@ pub(super) async fn run(mut writer: Writer, mut requests: mpsc::Receiver<Request
                 let mut request = Some(first);
                 while let Some(taken) = request.take() {
                     match taken {
-                        Request::Append(record, done) => {
+                        Request::Append(record, waiting) => {
                             batch_bytes += record.bytes();
-                            writer.queue.push_back((record, done));
+                            writer.queue.push_back((record, waiting));
                         }
                         Request::Sync(done) => {
                             writer.habit.flushed();

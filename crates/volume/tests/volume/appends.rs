@@ -160,6 +160,24 @@ async fn a_flush_waits_for_an_append_whose_caller_is_gone() {
     assert_eq!(versions(&volume, "flushed").await[0], 2);
 }
 
+/// Who writes a part of a page reads the rest: of one whose writer has gone away he waits for what that one wrote.
+#[tokio::test]
+async fn a_part_of_a_page_waits_for_an_append_whose_caller_is_gone() {
+    let (world, volume) = prepared(8).await;
+    world.traps.hold_append(1, 0);
+    let left = timeout(&*world.env.clock, Duration::from_millis(50), write(&volume, 0, 2)).await;
+    assert!(left.is_none(), "it is under way");
+    let writing = volume.clone();
+    let part = async move { writing.write(0, Bytes::from(vec![3; 512]), Durable::Now).await };
+    let mut written = world.beside(part);
+    moment().await;
+    assert!(written.try_recv().is_err(), "it is not known yet what the page is");
+    world.traps.appends().open();
+    written.await.expect("it ends").expect("written");
+    let page = joined(volume.read(ByteRange { offset: 0, bytes: 4096 }).await.expect("read"));
+    assert!(page[..512] == [3; 512] && page[512..] == [2; 3584]);
+}
+
 /// A flush beside a sync that is under way ends with it where that covers all that was written, and else with the next one.
 #[tokio::test]
 async fn a_flush_beside_a_sync_is_for_what_was_written_since_too() {

@@ -23,11 +23,23 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use super::restoring::Restoring;
 use super::segments::Next;
 use super::{Done, Writer, answer};
+use crate::gate::Pass;
 use crate::log::LogFailure;
 use crate::log::record::{LogPlace, Record};
 
 /// Who waits for a record to be in effect.
-pub(super) type Waiting = Done<Option<LogPlace>>;
+#[derive(Debug)]
+pub(in crate::log) struct Waiting {
+    pub(in crate::log) done: Done<Option<LogPlace>>,
+    /// Until it is, nobody reads its pages to write a part of them, also when its caller is gone.
+    pub(in crate::log) _pass: Option<Pass>,
+}
+
+impl Waiting {
+    fn answer(self, result: Result<Option<LogPlace>, LogFailure>) {
+        answer(self.done, result);
+    }
+}
 
 /// How an append went, by disk.
 pub(super) type Outcome = Vec<(DiskId, Result<(), SegmentError>)>;
@@ -53,7 +65,7 @@ impl Writer {
     /// come until a flush returns, and not later.
     pub(super) fn has_left(&self) -> bool {
         let launched = self.batches.iter().flat_map(|batch| &batch.records).map(|(_, _, waiting)| waiting);
-        launched.chain(self.queue.iter().map(|(_, waiting)| waiting)).any(|waiting| waiting.is_closed())
+        launched.chain(self.queue.iter().map(|(_, waiting)| waiting)).any(|waiting| waiting.done.is_closed())
     }
 
     /// Appends what waits, as much as may be under way.
@@ -88,8 +100,8 @@ impl Writer {
                 if is_in_another && !(is_counted_on && self.misses_copies_for_room()) {
                     continue;
                 }
-                if let Some((_, done)) = self.queue.pop_front() {
-                    answer(done, Ok(None));
+                if let Some((_, waiting)) = self.queue.pop_front() {
+                    waiting.answer(Ok(None));
                 }
                 continue;
             }
@@ -193,8 +205,8 @@ impl Writer {
                 let mut diffs = self.diffs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 batch.records.iter().for_each(|(record, place, _)| diffs.apply(record, *place));
             }
-            for (_, place, done) in batch.records {
-                answer(done, Ok(Some(place)));
+            for (_, place, waiting) in batch.records {
+                waiting.answer(Ok(Some(place)));
             }
         }
         self.ended.in_effect(self.end);
@@ -207,7 +219,7 @@ impl Writer {
         self.restoring = Restoring::default();
         let launched = self.batches.drain(..).flat_map(|batch| batch.records).map(|(_, _, waiting)| waiting);
         let queued = self.queue.drain(..).map(|(_, waiting)| waiting);
-        launched.chain(queued).for_each(|done| answer(done, Err(failure.clone())));
+        launched.chain(queued).for_each(|waiting| waiting.answer(Err(failure.clone())));
     }
 }
 
