@@ -763,7 +763,7 @@ impl Disk {
     }
 
     /// After a write of unknown result the disk takes no more.
-    fn write_failed(&self, why: &str) -> FileError {
+    pub(crate) fn write_failed(&self, why: &str) -> FileError {
         guard(&self.core).fail(why.to_owned())
     }
 }

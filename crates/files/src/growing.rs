@@ -40,6 +40,11 @@ impl Growing {
         }
     }
 
+    /// Nothing is kept of a file any more.
+    pub fn forget(&mut self, inode: Inode) {
+        self.groups.remove(&inode);
+    }
+
     /// The parity of this group of a file, if it is kept.
     pub fn parity(&mut self, inode: Inode, place: GroupPlace, sums: &[u32]) -> Option<Bytes> {
         self.uses += 1;
@@ -80,6 +85,8 @@ mod tests {
         }
         growing.keep(Inode(7), place(100, 3), &[1, 2, 3], Bytes::from_static(b"newer"));
         assert_eq!(growing.parity(Inode(7), place(100, 2), &[1, 2]), None);
+        growing.forget(Inode(7));
+        assert_eq!(growing.parity(Inode(7), place(100, 3), &[1, 2, 3]), None);
     }
 
     #[test]

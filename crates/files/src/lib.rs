@@ -49,6 +49,7 @@ mod superblock;
 mod taken;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod torn;
 mod tree;
 mod view;
 

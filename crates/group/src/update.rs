@@ -178,6 +178,25 @@ impl Groups {
         let update = preparation.finish()?;
         Ok(Update { mended: self.begin_update(place), ..update })
     }
+
+    /// Makes the parity of a group void, whatever it is, and changes nothing else. Nobody reads, updates or mends it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Groups::write_update`].
+    pub fn void(&self, place: GroupPlace) -> Result<(), DeviceError> {
+        self.assert_place(place);
+        let mut parity = BytesMut::zeroed(self.shape().parity as usize * SECTOR_BYTES);
+        self.put_void(place, &mut parity);
+        let parity = parity.freeze();
+        let writes = writes(place, &[], &parity);
+        self.write_update(&Update { place, way: UpdateWay::Void, writes, sums: Vec::new(), parity, mended: false })
+    }
+
+    fn put_void(&self, place: GroupPlace, parity: &mut [u8]) {
+        for (number, bytes) in (0..).zip(parity.chunks_exact_mut(SECTOR_BYTES)) {
+            bytes.copy_from_slice(&void_parity(self.disk(), place.sector(Member::Parity(number))));
+        }
+    }
 }
 
 /// An update whose reads are planned, so that those of several groups are made together.
@@ -266,11 +285,7 @@ impl<'a> Preparation<'a> {
         match way {
             _ if parity_count == 0 => {}
             UpdateWay::Delta => add_changes(groups.code(), place, changes, &gathering, &mut parity),
-            UpdateWay::Void => {
-                for (number, bytes) in (0..).zip(parity.chunks_exact_mut(SECTOR_BYTES)) {
-                    bytes.copy_from_slice(&void_parity(groups.disk(), place.sector(Member::Parity(number))));
-                }
-            }
+            UpdateWay::Void => groups.put_void(place, &mut parity),
             UpdateWay::Reencode => {
                 let mut data: Vec<&[u8]> = (0..grown as usize).map(|at| held_or_new(&gathering, place, at)).collect();
                 for change in changes {
