@@ -12,7 +12,7 @@ use crate::error::with_sources;
 use crate::journal::{Journal, JournalPosition};
 use crate::placing::{Scope, clusters as clusters_of};
 use crate::resting::SwathsKept;
-use crate::{Change, DiskError, FileError, Inode, Table, keys};
+use crate::{Change, DiskError, FileError, Inode, Record, Table, keys};
 
 /// How much of the journal an entry may fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +54,37 @@ impl Disk {
     /// # Errors
     /// As [`Disk::commit`].
     pub(crate) fn commit_flushing(&self, flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        self.commit_with_room(flushing).map(drop)
+    }
+
+    /// The same with sums sectors that are going to be written: replay passes over those from before a checkpoint, so an entry has them that is
+    /// behind the last one.
+    ///
+    /// # Errors
+    /// As [`Disk::commit`]; then they may go along with the next entry yet.
+    pub(crate) fn commit_sums(&self, sums: &[Record], flushing: &FlushLock<'_>) -> Result<(), FileError> {
+        for _ in 0..COMMIT_TRIES {
+            {
+                let mut core = guard(&self.core);
+                sums.iter().for_each(|sums| core.record(sums.clone()));
+            }
+            let checkpointed = self.commit_with_room(flushing)?;
+            if sums.is_empty() || !checkpointed {
+                return Ok(());
+            }
+        }
+        Err(FileError::NoSpace)
+    }
+
+    /// As [`Disk::commit_flushing`]. Returns whether it took a checkpoint: an entry of others may have had what was to go along before that.
+    fn commit_with_room(&self, flushing: &FlushLock<'_>) -> Result<bool, FileError> {
         if self.try_commit(Share::Applying)? {
-            return Ok(());
+            return Ok(false);
         }
         let checkpointed = self.checkpoint(flushing);
         unless_full(checkpointed.clone())?;
         match (self.try_commit(Share::Applying)?, checkpointed) {
-            (true, _) => Ok(()),
+            (true, _) => Ok(true),
             // What deletes files may make some.
             (false, Err(full)) => Err(full),
             (false, Ok(())) => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),

@@ -724,14 +724,13 @@ impl Disk {
         if update.updates.is_empty() {
             return lost;
         }
-        {
-            let mut core = guard(&self.core);
-            core.unsynced |= update.updates.iter().any(|update| update.mended);
-            for SumsUpdate { place, sums, .. } in update.sums.iter().filter(|sums| sums.differs) {
-                core.record(Record::Sums { place: place.0, bytes: sums.encode(self.disk_id(), *place) });
-            }
-        }
-        if let Err(error) = self.commit_flushing(flushing) {
+        guard(&self.core).unsynced |= update.updates.iter().any(|update| update.mended);
+        let differing = update.sums.iter().filter(|sums| sums.differs);
+        let record = |sums: &SumsUpdate| Record::Sums {
+            place: sums.place.0,
+            bytes: sums.sums.encode(self.disk_id(), sums.place),
+        };
+        if let Err(error) = self.commit_sums(&differing.map(record).collect::<Vec<_>>(), flushing) {
             update.updates.iter().for_each(|update| self.groups.give_up_update(update));
             // They would go along with an entry behind a checkpoint, when their places may be others'. None is on its way then, which would
             // bring them back if it found no room.

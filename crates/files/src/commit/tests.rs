@@ -162,6 +162,53 @@ fn naming_a_group_forgets_nothing_of_an_entry_on_its_way() {
     assert_eq!(fill(&opened(device), inode, 3), 2, "what was synced last");
 }
 
+/// Sums sectors that are going to be written get into an entry of somebody else; then the journal is full, and a checkpoint comes before they are
+/// written. Whoever opens the disk after a crash passes over what that entry has of them.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
+fn an_entry_behind_the_last_checkpoint_has_the_sums_that_are_written() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 16));
+    let disk = formatted(&device);
+    let inode = file(&disk, b"f");
+    disk.write(inode, 0, &[1; 100 * SECTOR_BYTES]).expect("written");
+    disk.sync_all().expect("synced");
+    disk.flush_all(&disk.lock_flusher()).expect("there is room");
+    let Run::Bulk { run } = guard(&disk.core).windows(inode, 0..1, 10).expect("they read")[0].run else {
+        panic!("long")
+    };
+    let sums = Record::Sums { place: run.sums(0, disk.shape).0, bytes: vec![0x5a; SECTOR_BYTES] };
+    std::thread::scope(|scope| {
+        let mut journal = guard(&disk.journal);
+        let (disk, sums) = (&disk, &sums);
+        let committing = scope.spawn(move || disk.commit_sums(std::slice::from_ref(sums), &disk.lock_flusher()));
+        let mut enter = || {
+            let entry = guard(&disk.core).take_news();
+            let has_sums = entry.records.contains(sums);
+            let written = disk.write_entry(&mut journal, &entry, false, Share::Applying);
+            (has_sums, guard(&disk.core).entered(entry, written).expect("no write fails"))
+        };
+        while enter() != (true, true) {
+            std::thread::yield_now();
+        }
+        // In a free sector.
+        let other = Record::Sums { place: 60_000, bytes: vec![7; SECTOR_BYTES] };
+        loop {
+            (0..40).for_each(|_| guard(&disk.core).record(other.clone()));
+            if !enter().1 {
+                break;
+            }
+        }
+        drop(journal);
+        committing.join().expect("it ends").expect("it finds room");
+    });
+    let shape = disk.shape;
+    drop(disk);
+    opened(device.clone());
+    let mut found = vec![0; SECTOR_BYTES];
+    device.read(run.sums(0, shape), &mut found, Effort::Retry).expect("it reads");
+    assert!(found == [0x5a; SECTOR_BYTES], "what a crash may have torn is written again");
+}
+
 /// A hole is made up to the end of a file, in a part of its only group; meanwhile somebody writes on behind that end, for which no gate is held.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "several threads at once are what is tested")]
