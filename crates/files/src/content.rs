@@ -551,7 +551,13 @@ impl Disk {
 
     /// Forgets sectors of a file, and frees what they take. Who calls holds the gate alone.
     pub(crate) fn drop_sectors(&self, core: &mut Core, inode: Inode, sectors: Range<u64>) -> Result<(), FileError> {
-        core.nodes.take_range(inode, sectors.start, sectors.end);
+        let end = sectors.end;
+        self.drop_placed(core, inode, sectors, end)
+    }
+
+    /// The same, but those that wait from `kept` on wait on.
+    fn drop_placed(&self, core: &mut Core, inode: Inode, sectors: Range<u64>, kept: u64) -> Result<(), FileError> {
+        core.nodes.take_range(inode, sectors.start, kept);
         core.release_size(inode);
         core.forget_journaled(inode, sectors.clone());
         let mut space = guard(&self.space);
@@ -597,15 +603,12 @@ impl Disk {
             Some(waiting) if whole.contains(&last) && record.bytes > size => Some(waiting.clone()),
             _ => None,
         };
-        if !whole.is_empty() {
-            self.drop_sectors(&mut core, inode, whole)?;
-        }
-        if let Some(Waiting { bytes, promised, .. }) = behind {
-            core.nodes.put(inode, last, bytes.to_vec());
-            if promised {
-                core.nodes.promise(inode, &[last]);
-            }
+        if let Some(Waiting { bytes, .. }) = behind {
+            // What the journal has of it stays, and it waits on.
+            self.drop_placed(&mut core, inode, whole, last)?;
             zeroed.push((last, bytes.to_vec()));
+        } else if !whole.is_empty() {
+            self.drop_sectors(&mut core, inode, whole)?;
         }
         for (sector, content) in zeroed {
             if self.has_sector(&core, inode, sector)? {

@@ -226,10 +226,13 @@ fn a_hole_up_to_the_end_leaves_what_was_written_behind_it() {
         scope.spawn(move || {
             border_is_read.recv_timeout(LONG).expect("the hole is being made");
             write(disk, inode, 10, 9);
+            disk.sync(inode).expect("synced");
             go_on.send(()).expect("the hole waits");
         });
         disk.punch(inode, offset as u64, (end - offset) as u64).expect("punched");
     });
+    let needs = guard(&disk.core).nodes.find_waiting(inode, 10).expect("it waits").needs();
+    assert!(needs.is_some(), "the journal keeps what was synced");
     let mut expected = vec![0; 11 * SECTOR_BYTES];
     expected[..offset].fill(1);
     expected[end..].fill(9);
