@@ -445,17 +445,23 @@ impl Groups {
         self.unsynced.may_mend(place)
     }
 
-    /// Writes again what a group should hold, but not beside an update that is not synced: then it will fail again. Returns whether it
-    /// was written.
+    /// Whether something of a group was mended, and is not synced.
+    pub(crate) fn is_mended(&self, place: GroupPlace) -> bool {
+        self.unsynced.is_mended(place)
+    }
+
+    /// Writes again what a group should hold, but not beside an update that is not synced, nor more than m sectors of it between two syncs: then
+    /// it will fail again. Returns whether it was written.
     pub(crate) fn mend(&self, place: GroupPlace, first: Sector, bytes: &[u8]) -> bool {
-        self.unsynced.mend(std::iter::once(place), || self.write_mended(first, bytes))
+        let sectors = (bytes.len() / SECTOR_BYTES) as u32;
+        self.unsynced.mend(std::iter::once(place), sectors, self.shape().parity, || self.write_mended(first, bytes))
     }
 
     /// As [`Groups::mend`], a sums sector of a run.
     pub(crate) fn mend_sums(&self, run: BulkRun, number: u32, sums: &SumsSector) -> bool {
         let (shape, place) = (self.shape(), run.sums(number, self.shape()));
         let groups = run.summed_groups(number, shape).map(|group| run.group(group, shape));
-        self.unsynced.mend(groups, || self.write_mended(place, &sums.encode(self.disk, place)))
+        self.unsynced.mend(groups, 1, shape.parity, || self.write_mended(place, &sums.encode(self.disk, place)))
     }
 
     /// Writes those sums sectors again that memory has and the device does not read: for one that has lost some of what it held. Nobody

@@ -4,7 +4,7 @@
 //! 1. Parity is compared only with data that was checked, and only then written again.
 //! 2. What is lost is named in the report; it stops nothing.
 
-use claystone_env::{Effort, SECTOR_BYTES, aligned_buffer};
+use claystone_env::{DeviceError, Effort, SECTOR_BYTES, aligned_buffer};
 
 use crate::gathering::{Gathering, effort};
 use crate::{BulkRun, GroupError, GroupPlace, Groups, Member, ShownRun, SumsSector};
@@ -40,6 +40,7 @@ impl Groups {
     /// If there is not a CRC for each data sector in use.
     pub fn scrub(&self, place: GroupPlace, sums: &[u32]) -> Result<ScrubReport, GroupError> {
         self.assert_place(place);
+        self.sync_mended(place)?;
         let mut gathering = Gathering::new(self, place, sums.iter().copied().map(Some).collect());
         gathering.fetch(|_| true)?;
         let needed: Vec<usize> = (0..place.data as usize).collect();
@@ -48,8 +49,8 @@ impl Groups {
         self.report(&gathering, place, restored)
     }
 
-    /// As [`Groups::scrub`], for a group of a bulk run, of which a window shows some, and the sums sector right before it, if
-    /// there is one. Scrubbing all groups of a run that windows show scrubs all its sums sectors.
+    /// As [`Groups::scrub`], for a group of a bulk run, of which a window shows some, and the sums sectors of which it is the first such group.
+    /// So scrubbing all groups of a run that windows show scrubs all its sums sectors that have CRCs of them.
     ///
     /// # Errors
     /// [`GroupError::Device`].
@@ -59,11 +60,15 @@ impl Groups {
     pub fn scrub_bulk<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<ScrubReport, GroupError> {
         let (shape, shown) = (self.shape(), run.into());
         let (run, place) = (shown.run, shown.run.group(group, shape));
-        let mut sums_mended = match run.sums_before(group, shape) {
-            Some(number) => self.scrub_sums(run, number)?,
-            None => false,
-        };
         let k = shape.data as usize;
+        self.sync_mended(place)?;
+        let mut sums_mended = false;
+        let (first, last) = (u64::from(group) * k as u64, (u64::from(group) + 1) * k as u64 - 1);
+        for number in BulkRun::sums_of(first).0..=BulkRun::sums_of(last).0 {
+            if run.summed_groups(number, shape).find(|group| shown.shows(*group, shape)) == Some(group) {
+                sums_mended |= self.scrub_sums(run, number)?;
+            }
+        }
         let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
         gathering.fetch(|_| true)?;
         let restored = self.restore(shown, group, &mut gathering, 0..k, true);
@@ -122,10 +127,23 @@ impl Groups {
         self.code().encode(&data, &mut parity);
         for (number, bytes) in (0..).zip(parity.chunks_exact(SECTOR_BYTES)) {
             let member = Member::Parity(number);
-            if gathering.bytes(gathering.at(member)) != Some(bytes) && self.mend(place, place.sector(member), bytes) {
+            if gathering.bytes(gathering.at(member)) == Some(bytes) {
+                continue;
+            }
+            let mend = || self.mend(place, place.sector(member), bytes);
+            if mend() || (self.sync_mended(place)? && mend()) {
                 report.mended.push(member);
             }
         }
         Ok(report)
+    }
+
+    /// Makes durable what was mended of a group, so that as much can be again. Returns whether there was something.
+    fn sync_mended(&self, place: GroupPlace) -> Result<bool, DeviceError> {
+        let is_mended = self.is_mended(place);
+        if is_mended {
+            self.sync()?;
+        }
+        Ok(is_mended)
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! synced --mend--> mended --update: a sync first--> updated --sync--> synced
-//!                                                       +---mend: not now, it will fail again
+//!                     |                                 +---mend: not now, it will fail again
+//!                     +---mend: not now if that makes more than m sectors
 //! ```
 //!
 //! An update is under way from when it was prepared until it is written or given up. After a crash one may have been cut off: then what fails softly is
@@ -16,7 +17,8 @@
 //!
 //! Invariants:
 //! 1. Of a group whose update is under way or not synced nothing is mended; and who updates it knows whether something was before.
-//! 2. A group counts as written until a sync has ended that began after the writing did.
+//! 2. Of no group more than m sectors are mended between two syncs.
+//! 3. A group counts as written until a sync has ended that began after the writing did.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,6 +46,8 @@ struct Groups {
     /// How many had when they had been updated; `None`: that is under way.
     updated: BTreeMap<Sector, Option<u64>>,
     mended: BTreeMap<Sector, Mended>,
+    /// Something could not be mended because as much as may be was before.
+    is_full: bool,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ struct Mended {
     under_way: usize,
     /// How many syncs had begun when the last had.
     at: u64,
+    /// How many sectors were, or are being, since it was not.
+    sectors: u32,
 }
 
 impl Unsynced {
@@ -60,15 +66,33 @@ impl Unsynced {
         !self.groups().updated.contains_key(&place.first)
     }
 
-    /// Mends something that all of these groups need, by `write`, if it may be of all. Returns whether it was.
-    pub fn mend(&self, places: impl Iterator<Item = GroupPlace> + Clone, write: impl FnOnce()) -> bool {
+    /// Whether something of a group was mended, and is not synced.
+    pub fn is_mended(&self, place: GroupPlace) -> bool {
+        self.groups().mended.contains_key(&place.first)
+    }
+
+    /// Mends so many sectors that all of these groups need, by `write`, if that may be of all, and of none of them more than `most` sectors are
+    /// mended then. Returns whether it was. Without parity nothing is decoded from what a power cut may tear, and nothing is at stake.
+    pub fn mend(
+        &self,
+        places: impl Iterator<Item = GroupPlace> + Clone,
+        sectors: u32,
+        most: u32,
+        write: impl FnOnce(),
+    ) -> bool {
         {
             let mut groups = self.groups();
             if places.clone().any(|place| groups.updated.contains_key(&place.first)) {
                 return false;
             }
+            let mended = |place: GroupPlace| groups.mended.get(&place.first).map_or(0, |mended| mended.sectors);
+            if places.clone().any(|place| mended(place) > 0 && mended(place) + sectors > most) {
+                groups.is_full = true;
+                return false;
+            }
             for place in places.clone() {
-                groups.mended.entry(place.first).or_default().under_way += 1;
+                let mended = groups.mended.entry(place.first).or_default();
+                (mended.under_way, mended.sectors) = (mended.under_way + 1, mended.sectors + sectors);
             }
         }
         write();
@@ -85,7 +109,7 @@ impl Unsynced {
     /// Whether a sync lets groups be mended that cannot be now, or shortens what is remembered.
     pub fn wants_sync(&self) -> bool {
         let groups = self.groups();
-        groups.mended.len() > MENDED_MAX || groups.updated.values().any(Option::is_some)
+        groups.is_full || groups.mended.len() > MENDED_MAX || groups.updated.values().any(Option::is_some)
     }
 
     /// An update of a group is under way. Returns whether something was mended of it, and is not synced.
@@ -117,6 +141,7 @@ impl Unsynced {
         let mut groups = self.groups();
         groups.updated.retain(|_, at| at.is_none_or(|at| at >= sync));
         groups.mended.retain(|_, mended| mended.under_way > 0 || mended.at >= sync);
+        groups.is_full = false;
     }
 
     fn groups(&self) -> MutexGuard<'_, Groups> {
@@ -133,7 +158,7 @@ mod tests {
     }
 
     fn mended(unsynced: &Unsynced, first: u64) -> bool {
-        unsynced.mend([group(first)].into_iter(), || ())
+        unsynced.mend([group(first)].into_iter(), 1, 2, || ())
     }
 
     #[test]
@@ -152,12 +177,29 @@ mod tests {
     }
 
     #[test]
+    fn of_no_group_more_is_mended_between_two_syncs_than_it_can_lose() {
+        let unsynced = Unsynced::default();
+        let mend = |first, sectors| unsynced.mend([group(first)].into_iter(), sectors, 3, || ());
+        assert!(mend(0, 2) && mend(20, 3) && !unsynced.wants_sync());
+        assert!(!mend(0, 2) && unsynced.wants_sync() && mend(0, 1) && !mend(0, 1));
+        let both = || [group(40), group(0)].into_iter();
+        assert!(
+            !unsynced.mend(both(), 1, 3, || panic!("the second has lost enough")) && !unsynced.is_mended(group(40))
+        );
+        let sync = unsynced.begin_sync();
+        unsynced.end_sync(sync);
+        assert!(!unsynced.wants_sync() && mend(0, 2) && unsynced.mend(both(), 1, 3, || ()));
+        // What a group needs at once is written, however much that is.
+        assert!(mend(60, 5) && !mend(60, 1));
+    }
+
+    #[test]
     fn what_several_groups_need_is_mended_if_none_is_updated() {
         let unsynced = Unsynced::default();
         let all = || [group(0), group(20)].into_iter();
-        assert!(unsynced.mend(all(), || ()) && !unsynced.wants_sync());
+        assert!(unsynced.mend(all(), 1, 2, || ()) && !unsynced.wants_sync());
         assert!(unsynced.begin_update(group(20)));
-        assert!(!unsynced.mend(all(), || panic!("not beside an update")) && mended(&unsynced, 0));
+        assert!(!unsynced.mend(all(), 1, 2, || panic!("not beside an update")) && mended(&unsynced, 0));
         assert!(!unsynced.wants_sync(), "it would not end the update");
         unsynced.end_update(group(20));
         assert!(unsynced.wants_sync());
@@ -168,7 +210,7 @@ mod tests {
         let unsynced = Unsynced::default();
         let first = unsynced.begin_sync();
         unsynced.begin_update(group(0));
-        unsynced.mend([group(20)].into_iter(), || unsynced.end_sync(first));
+        unsynced.mend([group(20)].into_iter(), 1, 2, || unsynced.end_sync(first));
         let within = unsynced.begin_sync();
         unsynced.end_update(group(0));
         unsynced.end_sync(within);
@@ -184,7 +226,7 @@ mod tests {
         let unsynced = Unsynced::default();
         std::thread::scope(|scope| {
             let mut updating = None;
-            unsynced.mend([group(0)].into_iter(), || {
+            unsynced.mend([group(0)].into_iter(), 1, 2, || {
                 updating = Some(scope.spawn(|| unsynced.begin_update(group(0))));
                 while unsynced.may_mend(group(0)) {
                     std::thread::yield_now();

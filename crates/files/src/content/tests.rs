@@ -153,6 +153,20 @@ fn a_lost_sums_sector_is_done_without_when_what_was_not_learnt_of_it_is_freed() 
     assert_reads(&case.disk, case.inode, 0..500);
 }
 
+/// A sums sector lies before a group that was freed: those behind it are scrubbed with it.
+#[test]
+fn a_sums_sector_whose_first_group_is_free_is_scrubbed() {
+    let case = Case::new();
+    case.punch(1020..1030);
+    assert_eq!(case.run.sums_before(102, SHAPE), Some(1));
+    case.hand.flip_bit(case.sums(1), 77);
+    assert!(!case.sums_are_there(1));
+    let found = case.disk.scrub(&mut |_| true).expect("scrubbed");
+    assert_eq!((found.lost, found.mended, found.sums_mended), (vec![], 0, 1));
+    assert!(case.sums_are_there(1));
+    case.assert_sound();
+}
+
 #[test]
 fn updates_under_a_lost_sums_sector_over_groups_of_others_find_their_place() {
     let (case, other) = reused();
