@@ -175,7 +175,8 @@ impl Disk {
             }
         }
         if !left.is_empty() {
-            return Err(FileError::Failed { why: format!("{} sectors of inode {inode} have no place", left.len()) });
+            // Each pass has placed a part of what lies between windows; where they are, all have a place.
+            return Err(FileError::NoSpace);
         }
         let mut core = guard(&self.core);
         if core.nodes.find(inode).is_none_or(|node| node.waiting.is_empty()) {
