@@ -740,7 +740,7 @@ impl Core {
     }
 
     /// The windows on a bulk run near `part` of it, where `window` is one of them.
-    fn windows_on(
+    pub fn windows_on(
         &self,
         inode: Inode,
         run: BulkRun,

@@ -25,6 +25,7 @@ use claystone_group::{
 };
 
 use crate::content::is_tiny;
+use crate::core::Core;
 use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::with_sources;
 use crate::node::Waiting;
@@ -584,11 +585,15 @@ impl Disk {
     ) -> Result<(), FileError> {
         let content = {
             let mut core = guard(&self.core);
+            let sectors = match choice {
+                UpdateChoice::Cheapest => sectors.to_vec(),
+                UpdateChoice::Only(_) => self.with_torn(&core, inode, window, sectors)?,
+            };
             let node = core.nodes.find(inode);
             let waiting = |sector: &u64| Some((*sector, node?.waiting.get(sector)?.clone()));
             let content: Vec<(u64, Waiting)> = sectors.iter().filter_map(waiting).collect();
             // The size that they make goes along.
-            core.journal_waiting(inode, sectors.iter().copied());
+            core.journal_waiting(inode, sectors);
             content
         };
         if content.is_empty() {
@@ -600,6 +605,26 @@ impl Disk {
             Run::Single { .. } => self.apply_single(inode, window.clone(), &content, choice, flushing),
             Run::Bulk { .. } => self.apply_bulk(inode, window, &content, choice, flushing),
         }
+    }
+
+    /// Sectors of a window, and what else the journal has of their groups, that other windows on the run show: after a crash it may be torn in its
+    /// place, where it would be read to encode the groups.
+    fn with_torn(&self, core: &Core, inode: Inode, window: &Window, sectors: &[u64]) -> Result<Vec<u64>, FileError> {
+        let mut all: BTreeSet<u64> = sectors.iter().copied().collect();
+        let Run::Bulk { run } = window.run else { return Ok(sectors.to_vec()) };
+        let k = self.shape.data;
+        let groups: BTreeSet<u32> = sectors.iter().map(|sector| window.position(*sector) / k).collect();
+        for part in groups.into_iter().map(|group| group * k..(group + 1) * k) {
+            for other in core.windows_on(inode, run, window, &part, self.shape)? {
+                let at = |position: u32| {
+                    other.first + u64::from(position.clamp(other.in_run().start, other.in_run().end) - other.skipped)
+                };
+                let waiting = core.nodes.find(inode).into_iter();
+                let waiting = waiting.flat_map(|node| node.waiting.range(at(part.start)..at(part.end)));
+                all.extend(waiting.filter(|(_, waiting)| waiting.needs().is_some()).map(|(sector, _)| *sector));
+            }
+        }
+        Ok(all.into_iter().collect())
     }
 
     /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that
@@ -704,7 +729,7 @@ impl Disk {
     ) -> Result<(), FileError> {
         let Run::Bulk { run } = window.run else { unreachable!("a bulk run") };
         let data = self.shape.data;
-        let position = |sector: &u64| window.position(*sector);
+        let position = |sector: &u64| window.position_beside(*sector);
         let by_group = content.chunk_by(|(one, _), (next, _)| position(one) / data == position(next) / data);
         let changes = by_group.map(|group| GroupChanges {
             group: position(&group[0].0) / data,

@@ -110,6 +110,11 @@ impl Window {
         self.in_run().start + (sector - self.first) as u32
     }
 
+    /// The same of a sector that another window on the run may show: all of them keep their distance to it.
+    pub fn position_beside(&self, sector: u64) -> u32 {
+        (u64::from(self.skipped) + sector - self.first) as u32
+    }
+
     /// The part of the window within these sectors of the file, which must not be empty.
     pub fn cut(&self, part: Range<u64>) -> Window {
         assert!(self.first <= part.start && part.start < part.end && part.end <= self.end(), "{part:?} of {self:?}");
