@@ -628,11 +628,13 @@ impl Inner {
 
     /// Zeros whole pages of one stripe.
     async fn zero_pages(&self, pages: Range<Page>) -> Result<(), BlocksError> {
-        let (diffs, stripe) = self.look(self.geometry.position(pages.start), pages.clone());
-        // A write that is on its way here runs at once with this, and may come after it.
-        if diffs.is_empty() && stripe.is_none() {
-            // What was a hole may have become another's since it failed.
-            return self.working();
+        // A write that is on its way here may be that of somebody who is gone, and comes before this.
+        if let Some(_alone) = self.gate.try_enter(&pages, true) {
+            let (diffs, stripe) = self.look(self.geometry.position(pages.start), pages.clone());
+            if diffs.is_empty() && stripe.is_none() {
+                // What was a hole may have become another's since it failed.
+                return self.working();
+            }
         }
         self.admit_discard().await?;
         self.working()?;

@@ -160,6 +160,25 @@ async fn a_flush_waits_for_an_append_whose_caller_is_gone() {
     assert_eq!(versions(&volume, "flushed").await[0], 2);
 }
 
+/// What is discarded where nothing is yet comes behind the write of who has gone away.
+#[tokio::test]
+async fn a_discard_of_a_hole_comes_behind_an_append_whose_caller_is_gone() {
+    let world = World::with(3, settings(), 9).await;
+    let volume = world.create("v", WRITES * WRITE, "replica:3").await;
+    let hole = ByteRange { offset: 64 << 10, bytes: 4096 };
+    world.traps.hold_append(1, 0);
+    let written = volume.write(hole.offset, Bytes::from(vec![2; 4096]), Durable::WithFlush);
+    assert!(timeout(&*world.env.clock, Duration::from_millis(50), written).await.is_none(), "it is under way");
+    let discarding = volume.clone();
+    let mut discarded = world.beside(async move { discarding.discard(hole, Durable::WithFlush).await });
+    moment().await;
+    assert!(discarded.try_recv().is_err(), "it is behind what a disk has not answered yet");
+    world.traps.appends().open();
+    discarded.await.expect("it ends").expect("discarded");
+    volume.flush().await.expect("flushed");
+    assert!(joined(volume.read(hole).await.expect("read"))[..] == [0; 4096]);
+}
+
 /// Who writes a part of a page reads the rest: of one whose writer has gone away he waits for what that one wrote.
 #[tokio::test]
 async fn a_part_of_a_page_waits_for_an_append_whose_caller_is_gone() {
