@@ -94,6 +94,8 @@ impl Writer {
                 if !batch.records.is_empty() {
                     break;
                 }
+                // Who is refused, and goes on trying, may be all there is that would find room.
+                self.forget_failures();
                 // What merging needs to make room is left to it.
                 let has_room = !is_write || self.has_room_for_writes();
                 let is_in_another = has_room && self.go_on_in_another(needed).await?;

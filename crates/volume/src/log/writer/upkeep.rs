@@ -10,8 +10,7 @@ use crate::log::LogFailure;
 impl Writer {
     /// See [`Log::tend`](crate::log::Log::tend).
     pub(super) async fn tend(&mut self) -> Result<(), LogFailure> {
-        let now = self.env.clock.now();
-        self.failed.retain(|_, failed| now.since(failed.since) < FAILED_FOR);
+        self.forget_failures();
         let lost = self.is_to_leave_disks() && self.settle().await?;
         self.leave_absent_disks();
         if !self.is_next_good() {
@@ -26,6 +25,12 @@ impl Writer {
         // Disks that keep nothing of the log any more can be removed.
         self.record(&[]).await?;
         self.restore().await
+    }
+
+    /// Asks disks again that failed a while ago.
+    pub(super) fn forget_failures(&mut self) {
+        let now = self.env.clock.now();
+        self.failed.retain(|_, failed| now.since(failed.since) < FAILED_FOR);
     }
 
     /// Whether a segment is on a disk that takes no writes any more.
