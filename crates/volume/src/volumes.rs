@@ -408,18 +408,18 @@ impl Volumes {
                 let closed = volumes.close_unused(&slot, &record).await;
                 closed.map_err(|_| VolumeError::MoreCopies { name: record.name.clone() })?;
             }
-            let record = volumes.meta.set_redundancy(record.id, redundancy).await?;
-            if let Some(volume) = slot.state().volume() {
+            let set = volumes.meta.set_redundancy(record.id, redundancy).await;
+            if let (Ok(_), Some(volume)) = (&set, slot.state().volume()) {
                 volume.set_redundancy(redundancy);
             }
-            Ok((record, is_closed))
+            Ok((set, is_closed))
         };
-        let (record, is_closed) = self.in_task("set redundancy", work).await?;
-        // Only of an open volume stripes are switched.
+        let (set, is_closed) = self.in_task("set redundancy", work).await?;
+        // Only of an open volume stripes are merged and switched.
         if is_closed && let Err(error) = self.open(name).await {
             tracing::warn!(volume = name, %error, "a volume whose log is to have more copies does not open");
         }
-        Ok(record)
+        Ok(set?)
     }
 
     /// Deletes a volume that nobody uses. Returns the stripes that are dead now.
