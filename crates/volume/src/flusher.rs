@@ -56,7 +56,10 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
         let mut switch_at = clock.now().after(SWITCH_EVERY);
         let mut home_at = switch_at;
         let mut tending = Tending::default();
+        let mut rest = Duration::ZERO;
         loop {
+            // While nothing can be merged, whoever wants it wants it in vain.
+            clock.sleep(rest).await;
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
             let now = inner.records.load(Ordering::Relaxed);
@@ -64,7 +67,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
-                inner.flush_diffs(is_idle, switch_at).await?;
+                let merged = inner.flush_diffs(is_idle, switch_at).await?;
                 if tending.is_due(clock.now(), inner.situation()) {
                     inner.tend_log().await?;
                 }
@@ -76,12 +79,17 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
                     let are_more = inner.bring_some_home().await?;
                     home_at = clock.now().after(if are_more { Duration::ZERO } else { SWITCH_EVERY });
                 }
-                Ok::<(), BlocksError>(())
+                Ok::<_, BlocksError>(merged)
             };
-            let flushed = tended.await;
-            if let Err(error) = flushed {
-                tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
-                return;
+            match tended.await {
+                Ok(Some(merged)) if merged.pages + merged.pages_carried == 0 => {
+                    rest = (2 * rest).clamp(IN_VAIN_REST_MIN, TICK);
+                }
+                Ok(_) => rest = Duration::ZERO,
+                Err(error) => {
+                    tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
+                    return;
+                }
             }
         }
     };
@@ -90,15 +98,16 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
 
 impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is. After a round of it stripes are switched, where that
-    /// is due.
-    async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<(), BlocksError> {
+    /// is due. `None`: there was nothing to do.
+    async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<Option<MergeReport>, BlocksError> {
         let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
         let mut is_first = true;
         let goes_on = |_: &MergeReport| {
             let is_turn = std::mem::take(&mut is_first) || self.env.clock.now() < switch_at;
             is_turn && self.diffs().pages() > 0 && is_due()
         };
-        self.merge_in_rounds(goes_on).await.map(|_| ())
+        let merged = self.merge_in_rounds(goes_on).await?;
+        Ok((!is_first).then_some(merged))
     }
 
     /// Merges in short rounds, as long as this wants another one and something is merged. Between them it rests while somebody
@@ -187,7 +196,7 @@ impl Inner {
     }
 
     /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
-    fn note_progress(&self, report: &MergeReport) {
+    pub(crate) fn note_progress(&self, report: &MergeReport) {
         let now = self.env.clock.now();
         let mut idle_since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         // All of it may have been merged by somebody else: a snapshot that was taken.
@@ -248,6 +257,8 @@ fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
 }
 
 const TICK: Duration = Duration::from_secs(1);
+/// Behind a round in which nothing could be merged; each further one doubles it, up to a [`TICK`].
+const IN_VAIN_REST_MIN: Duration = Duration::from_millis(20);
 /// How often stripes are looked at whose form may not fit how much they are written, or whose chunks may be away from home; and how many
 /// get another form then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);

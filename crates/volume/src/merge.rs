@@ -153,6 +153,7 @@ impl Inner {
         }
         self.log.tend().await.map_err(|error| self.log_failed(error))?;
         if report.pages > 0 {
+            self.note_progress(&report);
             {
                 let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
                 merged.0 += 1;
