@@ -63,7 +63,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
             let now = inner.records.load(Ordering::Relaxed);
-            idle = if now == written && !was_wanted { idle + TICK } else { Duration::ZERO };
+            idle = if now == written && !was_wanted { idle + rest + TICK } else { Duration::ZERO };
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
@@ -82,9 +82,7 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
                 Ok::<_, BlocksError>(merged)
             };
             match tended.await {
-                Ok(Some(merged)) if merged.pages + merged.pages_carried == 0 => {
-                    rest = (2 * rest).clamp(IN_VAIN_REST_MIN, TICK);
-                }
+                Ok(Some(merged)) if merged.pages + merged.pages_carried == 0 => rest = IN_VAIN_REST,
                 Ok(_) => rest = Duration::ZERO,
                 Err(error) => {
                     tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
@@ -101,13 +99,15 @@ impl Inner {
     /// is due. `None`: there was nothing to do.
     async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<Option<MergeReport>, BlocksError> {
         let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
-        let mut is_first = true;
+        let mut rounds = 0;
         let goes_on = |_: &MergeReport| {
-            let is_turn = std::mem::take(&mut is_first) || self.env.clock.now() < switch_at;
-            is_turn && self.diffs().pages() > 0 && is_due()
+            let is_turn = rounds == 0 || self.env.clock.now() < switch_at;
+            let goes_on = is_turn && self.diffs().pages() > 0 && is_due();
+            rounds += u32::from(goes_on);
+            goes_on
         };
         let merged = self.merge_in_rounds(goes_on).await?;
-        Ok((!is_first).then_some(merged))
+        Ok((rounds > 0).then_some(merged))
     }
 
     /// Merges in short rounds, as long as this wants another one and something is merged. Between them it rests while somebody
@@ -257,8 +257,8 @@ fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// Behind a round in which nothing could be merged; each further one doubles it, up to a [`TICK`].
-const IN_VAIN_REST_MIN: Duration = Duration::from_millis(20);
+/// Behind a round in which nothing could be merged: what was put off is tried again after some of them.
+const IN_VAIN_REST: Duration = Duration::from_millis(100);
 /// How often stripes are looked at whose form may not fit how much they are written, or whose chunks may be away from home; and how many
 /// get another form then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
