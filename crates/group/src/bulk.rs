@@ -678,8 +678,7 @@ impl Groups {
             let wanted = |at: usize| summed.start + (at as u64) < summed.end;
             if let Some(sums) = self.sums_cache().learn(place, at, &sums, wanted) {
                 count(&self.counts().sums_learnt, 1);
-                self.mend_sums(run, number, &sums);
-                any = true;
+                any |= self.mend_sums(run, number, &sums);
             }
         }
         any

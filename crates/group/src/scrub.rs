@@ -61,14 +61,15 @@ impl Groups {
         let (shape, shown) = (self.shape(), run.into());
         let (run, place) = (shown.run, shown.run.group(group, shape));
         let k = shape.data as usize;
-        self.sync_mended(place)?;
         let mut sums_mended = false;
         let (first, last) = (u64::from(group) * k as u64, (u64::from(group) + 1) * k as u64 - 1);
         for number in BulkRun::sums_of(first).0..=BulkRun::sums_of(last).0 {
             if run.summed_groups(number, shape).find(|group| shown.shows(*group, shape)) == Some(group) {
+                self.sync_mended(place)?;
                 sums_mended |= self.scrub_sums(run, number)?;
             }
         }
+        self.sync_mended(place)?;
         let mut gathering = Gathering::new(self, place, self.group_sums(run, group, 0..k)?);
         gathering.fetch(|_| true)?;
         let restored = self.restore(shown, group, &mut gathering, 0..k, true);
