@@ -461,7 +461,7 @@ impl Disk {
         let flushing = self.lock_flusher();
         self.admit_queued(inode, 1, &flushing)?;
         let keep = bytes.div_ceil(BYTES);
-        self.flush_torn(inode, keep..u64::MAX, &flushing)?;
+        let torn = self.flush_torn(inode, keep..u64::MAX, &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let old = guard(&self.core).file(inode)?;
@@ -471,7 +471,7 @@ impl Disk {
             self.read_sectors(inode, bytes / BYTES..bytes / BYTES + 1, &mut content)?;
             last = Some(content);
         }
-        self.void_torn(inode, keep..u64::MAX)?;
+        self.void_torn(inode, &torn)?;
         if bytes < old.bytes {
             self.drop_portions(inode, keep..u64::MAX, Dropping::Cut, &flushing)?;
         }
@@ -568,11 +568,12 @@ impl Disk {
     pub(crate) fn punch_file(&self, inode: Inode, offset: u64, bytes: u64) -> Result<(), FileError> {
         let flushing = self.lock_flusher();
         self.admit_queued(inode, PUNCHED_MAX, &flushing)?;
-        self.flush_torn(inode, offset / BYTES..offset.saturating_add(bytes).div_ceil(BYTES), &flushing)?;
+        let end = offset.saturating_add(bytes);
+        let mut torn = self.flush_torn(inode, offset / BYTES..end.div_ceil(BYTES), &flushing)?;
         let gate = self.gate(inode);
         let _alone = write_gate(&gate);
         let size = guard(&self.core).file(inode)?.bytes;
-        let end = offset.saturating_add(bytes).min(size);
+        let end = end.min(size);
         if offset >= end {
             return Ok(());
         }
@@ -591,7 +592,8 @@ impl Disk {
             self.read_sectors(inode, sector..sector + 1, &mut content)?;
             zeroed.push((sector, content));
         }
-        self.void_torn(inode, whole.clone())?;
+        torn.retain(|sector| whole.contains(sector));
+        self.void_torn(inode, &torn)?;
         // But for the last sector, of which more is to be known.
         self.drop_portions(inode, whole.start..whole.end.min(end / BYTES), Dropping::Hole, &flushing)?;
         let mut core = guard(&self.core);

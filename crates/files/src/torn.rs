@@ -24,7 +24,8 @@ use crate::run::Run;
 use crate::{FileError, Inode};
 
 impl Disk {
-    /// Brings what waits of a file from before a crash into its groups, as far as it can be, if some of `sectors` is to be forgotten.
+    /// Brings what waits of a file from before a crash into its groups, as far as it can be, if some of `sectors` is to be forgotten. Returns
+    /// those of them that wait on, ascending.
     ///
     /// # Errors
     /// [`FileError::ReadOnly`].
@@ -33,27 +34,23 @@ impl Disk {
         inode: Inode,
         sectors: Range<u64>,
         flushing: &FlushLock<'_>,
-    ) -> Result<(), FileError> {
-        if torn(&guard(&self.core), inode, sectors).is_empty() {
-            return Ok(());
+    ) -> Result<Vec<u64>, FileError> {
+        if torn(&guard(&self.core), inode, sectors.clone()).is_empty() {
+            return Ok(Vec::new());
         }
         match self.flush(inode, flushing) {
-            error @ Err(FileError::ReadOnly { .. }) => error,
-            // What is left gets void parity.
-            Ok(()) | Err(_) => Ok(()),
+            Err(error @ FileError::ReadOnly { .. }) => Err(error),
+            Ok(()) | Err(_) => Ok(torn(&guard(&self.core), inode, sectors)),
         }
     }
 
-    /// Makes the parity void of all groups that have some of `sectors` waiting from before a crash. Who calls holds the gate alone, and the
-    /// flusher's lock.
+    /// Makes the parity void of all groups that `sectors`, ascending, lie in, which [`Disk::flush_torn`] has left. Who calls has held the flusher's
+    /// lock since, and holds the gate alone.
     ///
     /// # Errors
     /// As [`Core::windows`]; [`FileError::ReadOnly`].
-    pub(crate) fn void_torn(&self, inode: Inode, sectors: Range<u64>) -> Result<(), FileError> {
-        let places = {
-            let core = guard(&self.core);
-            self.groups_with(&core, inode, &torn(&core, inode, sectors))?
-        };
+    pub(crate) fn void_torn(&self, inode: Inode, sectors: &[u64]) -> Result<(), FileError> {
+        let places = self.groups_with(&guard(&self.core), inode, sectors)?;
         if places.is_empty() {
             return Ok(());
         }
@@ -89,7 +86,7 @@ impl Disk {
     }
 }
 
-/// Those of `sectors` that wait from before a crash, or since: which, is not told apart.
+/// Those of `sectors` that wait from before a crash, or that an fsync has found since: which, is not told apart.
 fn torn(core: &Core, inode: Inode, sectors: Range<u64>) -> Vec<u64> {
     let node = core.nodes.find(inode).filter(|node| node.distrusts_parity && !sectors.is_empty());
     let waiting = node.into_iter().flat_map(|node| node.waiting.range(sectors.clone()));
