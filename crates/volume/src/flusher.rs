@@ -56,18 +56,15 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
         let mut switch_at = clock.now().after(SWITCH_EVERY);
         let mut home_at = switch_at;
         let mut tending = Tending::default();
-        let mut rest = Duration::ZERO;
         loop {
-            // While nothing can be merged, whoever wants it wants it in vain.
-            clock.sleep(rest).await;
             let was_wanted = timeout(&*clock, TICK, wanted.notified()).await.is_some();
             let Some(inner) = inner.upgrade() else { return };
             let now = inner.records.load(Ordering::Relaxed);
-            idle = if now == written && !was_wanted { idle + rest + TICK } else { Duration::ZERO };
+            idle = if now == written && !was_wanted { idle + TICK } else { Duration::ZERO };
             written = now;
             let is_idle = idle >= inner.settings.merge_when_idle;
             let tended = async {
-                let merged = inner.flush_diffs(is_idle, switch_at).await?;
+                inner.flush_diffs(is_idle, switch_at).await?;
                 if tending.is_due(clock.now(), inner.situation()) {
                     inner.tend_log().await?;
                 }
@@ -79,15 +76,12 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
                     let are_more = inner.bring_some_home().await?;
                     home_at = clock.now().after(if are_more { Duration::ZERO } else { SWITCH_EVERY });
                 }
-                Ok::<_, BlocksError>(merged)
+                Ok::<(), BlocksError>(())
             };
-            match tended.await {
-                Ok(Some(merged)) if merged.pages + merged.pages_carried == 0 => rest = IN_VAIN_REST,
-                Ok(_) => rest = Duration::ZERO,
-                Err(error) => {
-                    tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
-                    return;
-                }
+            let flushed = tended.await;
+            if let Err(error) = flushed {
+                tracing::error!(volume = inner.record.name, %error, "a volume is not merged any more");
+                return;
             }
         }
     };
@@ -96,18 +90,15 @@ pub(crate) fn flush_in_background(env: &Env, volume: &Volume) -> Task {
 
 impl Inner {
     /// Merges while more of the reserve is used than shall be, or all there is. After a round of it stripes are switched, where that
-    /// is due. `None`: there was nothing to do.
-    async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<Option<MergeReport>, BlocksError> {
+    /// is due.
+    async fn flush_diffs(self: &Arc<Self>, all: bool, switch_at: Moment) -> Result<(), BlocksError> {
         let is_due = || all || self.has_many_segments() || self.used_percent() >= self.settings.merge_from_percent;
-        let mut rounds = 0;
+        let mut is_first = true;
         let goes_on = |_: &MergeReport| {
-            let is_turn = rounds == 0 || self.env.clock.now() < switch_at;
-            let goes_on = is_turn && self.diffs().pages() > 0 && is_due();
-            rounds += u32::from(goes_on);
-            goes_on
+            let is_turn = std::mem::take(&mut is_first) || self.env.clock.now() < switch_at;
+            is_turn && self.diffs().pages() > 0 && is_due()
         };
-        let merged = self.merge_in_rounds(goes_on).await?;
-        Ok((rounds > 0).then_some(merged))
+        self.merge_in_rounds(goes_on).await.map(|_| ())
     }
 
     /// Merges in short rounds, as long as this wants another one and something is merged. Between them it rests while somebody
@@ -257,8 +248,6 @@ fn ease(used_percent: u64, merge_from_percent: u64) -> f64 {
 }
 
 const TICK: Duration = Duration::from_secs(1);
-/// Behind a round in which nothing could be merged: what was put off is tried again after some of them.
-const IN_VAIN_REST: Duration = Duration::from_millis(100);
 /// How often stripes are looked at whose form may not fit how much they are written, or whose chunks may be away from home; and how many
 /// get another form then.
 const SWITCH_EVERY: Duration = Duration::from_secs(10);
