@@ -17,7 +17,8 @@
 //!
 //! Invariants:
 //! 1. Of a group whose update is under way or not synced nothing is mended; and who updates it knows whether something was before.
-//! 2. Of no group more than m sectors are mended between two syncs.
+//! 2. Of no group more than m sectors are mended between two syncs, but for what is mended first and all at once: that is written however much it
+//!    is, as more than m can be had from memory.
 //! 3. A group counts as written until a sync has ended that began after the writing did.
 
 use std::collections::BTreeMap;
@@ -71,8 +72,8 @@ impl Unsynced {
         self.groups().mended.contains_key(&place.first)
     }
 
-    /// Mends so many sectors that all of these groups need, by `write`, if that may be of all, and of none of them more than `most` sectors are
-    /// mended then. Returns whether it was. Without parity nothing is decoded from what a power cut may tear, and nothing is at stake.
+    /// Mends so many sectors that all of these groups need, by `write`, if that may be of all, and of none of them of which something was mended
+    /// before more than `most` are then. Returns whether it was.
     pub fn mend(
         &self,
         places: impl Iterator<Item = GroupPlace> + Clone,
