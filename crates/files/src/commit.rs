@@ -87,7 +87,11 @@ impl Disk {
             (true, _) => Ok(true),
             // What deletes files may make some.
             (false, Err(full)) => Err(full),
-            (false, Ok(())) => Err(guard(&self.core).fail("the journal has no room after a checkpoint".into())),
+            // What waits in it from before a crash may fill it, until other files make room or find more of it elsewhere.
+            (false, Ok(())) => {
+                tracing::warn!(disk = %self.device.label(), "the journal has no room after a checkpoint");
+                Err(FileError::NoSpace)
+            }
         }
     }
 

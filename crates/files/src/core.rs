@@ -123,11 +123,12 @@ impl Core {
         self.records.retain(|record| !matches!(record, Record::Sums { place, .. } if places.contains(&Sector(*place))));
     }
 
-    /// Sends sectors that wait along with the next entry, but for those that are in the journal.
-    pub fn journal_waiting(&mut self, inode: Inode, sectors: impl IntoIterator<Item = u64>) {
-        let Some(node) = self.nodes.find(inode) else { return };
+    /// Sends sectors that wait along with the next entry, but for those that are in the journal. Returns those that did not go along yet.
+    pub fn journal_waiting(&mut self, inode: Inode, sectors: impl IntoIterator<Item = u64>) -> Vec<(Inode, u64)> {
+        let Some(node) = self.nodes.find(inode) else { return Vec::new() };
         let waits = |sector: &u64| node.waiting.get(sector).is_some_and(|waiting| waiting.journaled.is_none());
-        self.queued.extend(sectors.into_iter().filter(waits).map(|sector| (inode, sector)));
+        let queued = sectors.into_iter().filter(waits).map(|sector| (inode, sector));
+        queued.filter(|sector| self.queued.insert(*sector)).collect()
     }
 
     /// Sends sectors along with the next entry of which the journal does not have the newest bytes, as far as it takes `most` in all.
@@ -138,6 +139,18 @@ impl Core {
         new.truncate(most.saturating_sub(self.queued.len()));
         self.queued.extend(&new);
         new
+    }
+
+    /// Sends sectors, ascending, along no more that did not go along before, and that an entry found no room for: they wait on. But those that
+    /// somebody was told of since, or that a size waits with.
+    pub fn unqueue_unpromised(&mut self, mut sectors: Vec<(Inode, u64)>) {
+        let is_needed = |(inode, sector): &(Inode, u64)| {
+            let node = self.nodes.find(*inode);
+            let is_held = node.and_then(|node| node.held).is_some_and(|held| held.sector == *sector);
+            is_held || node.and_then(|node| node.waiting.get(sector)).is_some_and(|waiting| waiting.promised)
+        };
+        sectors.retain(|sector| !is_needed(sector));
+        self.unqueue(&sectors);
     }
 
     /// Sends sectors, ascending, along no more that nothing else depends on: they wait on.

@@ -571,7 +571,8 @@ impl Disk {
         Ok(part.sectors.iter().filter_map(unsynced).collect())
     }
 
-    /// Brings sectors that wait into a window, or into the room behind it, by way of the journal.
+    /// Brings sectors that wait into a window, or into the room behind it, by way of the journal; after a crash with what other windows show of
+    /// their groups.
     ///
     /// # Errors
     /// As [`Disk::apply_single`] and [`Disk::apply_bulk`].
@@ -583,23 +584,32 @@ impl Disk {
         choice: UpdateChoice,
         flushing: &FlushLock<'_>,
     ) -> Result<(), FileError> {
-        let content = {
-            let mut core = guard(&self.core);
+        let content: Vec<(u64, Waiting)> = {
+            let core = guard(&self.core);
             let sectors = match choice {
                 UpdateChoice::Cheapest => sectors.to_vec(),
                 UpdateChoice::Only(_) => self.with_torn(&core, inode, window, sectors)?,
             };
             let node = core.nodes.find(inode);
             let waiting = |sector: &u64| Some((*sector, node?.waiting.get(sector)?.clone()));
-            let content: Vec<(u64, Waiting)> = sectors.iter().filter_map(waiting).collect();
-            // The size that they make goes along.
-            core.journal_waiting(inode, sectors);
-            content
+            sectors.iter().filter_map(waiting).collect()
         };
         if content.is_empty() {
             return Ok(());
         }
-        self.commit_flushing(flushing)?;
+        // All of a group together may be more than an entry takes. The size that they make goes along.
+        for (number, portion) in content.chunks(self.journal_share).enumerate() {
+            if number > 0 {
+                self.make_room(flushing)?;
+            }
+            let queued = guard(&self.core).journal_waiting(inode, portion.iter().map(|(sector, _)| *sector));
+            if let Err(error) = self.commit_flushing(flushing) {
+                // Else each flush that finds no room makes the next entry longer. None is on its way, which would bring them back.
+                let _journal = guard(&self.journal);
+                guard(&self.core).unqueue_unpromised(queued);
+                return Err(error);
+            }
+        }
         match window.run {
             Run::Promised { .. } => unreachable!("nothing is at home where there is no data"),
             Run::Single { .. } => self.apply_single(inode, window.clone(), &content, choice, flushing),
@@ -629,7 +639,7 @@ impl Disk {
 
     /// Batches of at most `most` sectors, in which they go to the groups of a window. After a crash those of a group that
     /// the journal has stay together, and come first: each of them may be torn in its place, where it would be read to
-    /// encode the others. Being in the journal they take little room of it.
+    /// encode the others.
     fn batches(&self, inode: Inode, window: u64, sectors: &[u64], most: usize) -> Result<Vec<Vec<u64>>, FileError> {
         let core = guard(&self.core);
         let windows = core.windows(inode, window..window + 1, self.shape.data)?;

@@ -9,21 +9,21 @@
 //!                               more that is lost, the rest moves too, for such a group bears no loss
 //!                       or, without room for that or within a single run:  in place, and parity is void
 //!   after a crash:      in place, and parity is void: it may be torn, and nobody could tell later
-//!                       or, where its CRCs cannot be written either:  moved
+//!                       or, where its CRCs cannot be written either:  moved; and parity is void, unless the old group vouches for itself
 //!   neither:            they wait on in the journal
 //! ```
 //!
 //! Invariants:
 //! 1. What is moved is as every new group: nobody finds it before the entry that names it, and the journal has what was synced until then.
-//! 2. A group whose parity does not fit its data has void parity, or sectors of it wait in the journal; but after a crash one whose sums sector
-//!    is lost too, of which what waited moved.
+//! 2. A group whose parity does not fit its data has void parity, or sectors of it wait in the journal.
 //! 3. No sector that is lost is written but by a file's newer bytes: it may be read some day.
 
 use std::ops::Range;
 
-use claystone_group::{GroupPlace, Member, UpdateChoice, UpdateWay};
+use claystone_group::{GroupPlace, Member, ShownRun, UpdateChoice, UpdateWay};
 
-use crate::disk::{Disk, FlushLock, guard};
+use crate::disk::{Disk, FlushLock, guard, write_gate};
+use crate::error::with_sources;
 use crate::flush::{Part, Snapshot};
 use crate::placing::clusters;
 use crate::run::{Run, Window};
@@ -198,11 +198,36 @@ impl Disk {
         }
         let Some(range) = self.reserve(u64::from(count + self.shape.parity)) else { return Ok(false) };
         let place = GroupPlace { first: range.first, data: count, capacity: count };
+        if guard(&self.core).nodes.find(inode).is_some_and(|node| node.distrusts_parity) {
+            self.void_unknown(inode, &row)?;
+        }
         match self.write_single(inode, row.start, place, Some(range), &snapshot) {
             Ok(()) => Ok(true),
             Err(FileError::Lost { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes the parity void of those groups of bulk runs that sectors of a file are to leave and whose CRCs are lost, unless they vouch for
+    /// themselves: it may be torn. Should their sums sector read again, nobody could tell that any more once the sectors moved. Durable before
+    /// the entry that forgets them.
+    fn void_unknown(&self, inode: Inode, sectors: &Range<u64>) -> Result<(), FileError> {
+        let k = self.shape.data;
+        let gate = self.gate(inode);
+        let _alone = write_gate(&gate);
+        let windows = guard(&self.core).windows(inode, sectors.clone(), k)?;
+        for window in windows {
+            let Run::Bulk { run } = window.run else { continue };
+            let last = sectors.end.min(window.end()) - 1;
+            for group in window.position(sectors.start.max(window.first)) / k..=window.position(last) / k {
+                let shown = guard(&self.core).shown_of(inode, &window, &(group * k..(group + 1) * k), self.shape)?;
+                match self.groups.void_unless_known(ShownRun::new(run, &shown), group) {
+                    Ok(is_void) => guard(&self.core).unsynced |= is_void,
+                    Err(error) => return Err(self.write_failed(&with_sources(&error))),
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! from before a crash --flush: the group is encoded again--> clean
-//!   --it cannot be, for want of room or of what is lost--> void --the entry that forgets the sectors--> forgotten
+//!   --it cannot be, for want of room--> void --the entry that forgets the sectors--> forgotten
 //! ```
 //!
 //! Invariants:
@@ -35,13 +35,17 @@ impl Disk {
         sectors: Range<u64>,
         flushing: &FlushLock<'_>,
     ) -> Result<Vec<u64>, FileError> {
-        if torn(&guard(&self.core), inode, sectors.clone()).is_empty() {
-            return Ok(Vec::new());
+        let before = torn(&guard(&self.core), inode, sectors.clone());
+        if before.is_empty() {
+            return Ok(before);
         }
         match self.flush(inode, flushing) {
-            Err(error @ FileError::ReadOnly { .. }) => Err(error),
-            Ok(()) | Err(_) => Ok(torn(&guard(&self.core), inode, sectors)),
+            Err(error @ FileError::ReadOnly { .. }) => return Err(error),
+            Ok(()) | Err(_) => {}
         }
+        let mut left = torn(&guard(&self.core), inode, sectors);
+        left.retain(|sector| before.binary_search(sector).is_ok());
+        Ok(left)
     }
 
     /// Makes the parity void of all groups that `sectors`, ascending, lie in, which [`Disk::flush_torn`] has left. Who calls has held the flusher's

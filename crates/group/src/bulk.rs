@@ -730,6 +730,20 @@ impl Groups {
         Ok((0..k).map(|at| gathering.sum(at)).collect())
     }
 
+    /// Makes the parity of a group void, as [`Groups::void`], unless it is known what its data should be: after a crash of parity that may be torn,
+    /// where nothing of the group is going to be written. Returns whether it did.
+    ///
+    /// # Errors
+    /// [`GroupError::Device`].
+    pub fn void_unless_known<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<bool, GroupError> {
+        let shown = run.into();
+        if unless_lost(self.known_sums(shown, group, true))?.is_ok() {
+            return Ok(false);
+        }
+        self.void(shown.run.group(group, self.shape()))?;
+        Ok(true)
+    }
+
     /// Reads a sums sector from the device into memory; `None` if it does not read.
     pub(crate) fn load_sums(&self, place: Sector, effort: Effort) -> Result<Option<SumsSector>, GroupError> {
         let mut bytes = aligned_buffer(SECTOR_BYTES);

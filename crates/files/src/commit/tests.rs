@@ -710,6 +710,40 @@ fn an_update_without_room_in_the_journal_leaves_nothing() {
     }
 }
 
+/// What was to be applied and found no room in the journal goes along with no later entry, unless somebody was told that it does.
+#[test]
+fn an_entry_without_room_is_not_longer_the_next_time() {
+    let (_hand, disk, _, inode) = one_lost();
+    let flushing = disk.lock_flusher();
+    let mut grow = fill_catalog(&disk, inode, &flushing);
+    assert_eq!((0..1000).find_map(|_| grow().err()), Some(FileError::NoSpace));
+    for (sector, promised) in [(5, false), (6, true)] {
+        let window = {
+            let mut core = guard(&disk.core);
+            core.nodes.put(inode, sector, vec![9; SECTOR_BYTES]);
+            if promised {
+                core.nodes.promise(inode, &[sector]);
+            }
+            core.windows(inode, 0..1, 10).expect("it reads").swap_remove(0)
+        };
+        let applied = disk.apply(inode, &window, &[sector], UpdateChoice::Cheapest, &flushing);
+        assert_eq!(applied, Err(FileError::NoSpace));
+        assert_eq!(guard(&disk.core).queued(), usize::from(promised));
+    }
+}
+
+/// Nothing of unknown result has happened.
+#[test]
+fn an_entry_that_the_journal_never_takes_fails_no_disk() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 14));
+    let disk = formatted(&device);
+    let (inode, sectors) = (file(&disk, b"f"), 2 * guard(&disk.journal).sectors());
+    (0..sectors).for_each(|sector| guard(&disk.core).nodes.put(inode, sector, vec![1; SECTOR_BYTES]));
+    guard(&disk.core).journal_waiting(inode, 0..sectors);
+    assert_eq!(disk.commit_flushing(&disk.lock_flusher()), Err(FileError::NoSpace));
+    assert!(guard(&disk.core).failed.is_none());
+}
+
 /// A file of four sectors of sevens on a disk whose journal is full.
 fn full_with_file(device: &Arc<dyn Device>) -> (Disk, Inode) {
     let disk = formatted(device);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use claystone_env::{Device, SECTOR_BYTES};
+use claystone_env::{Device, Effort, SECTOR_BYTES, Sector};
 use claystone_group::{GroupPlace, Member};
 use claystone_host::HostRandom;
 use claystone_sim::{HddModel, SimDevice};
@@ -51,6 +51,14 @@ impl Case {
         let disk = opened(&hand);
         assert!(disk.check().expect("it reads").problems.is_empty());
         Case { hand, disk, inode, group }
+    }
+
+    /// A sector of the device.
+    fn read(&self, sector: Sector) -> Vec<u8> {
+        let mut bytes = vec![0; SECTOR_BYTES];
+        let failed = self.hand.attach().read(sector, &mut bytes, Effort::Retry).expect("it answers");
+        assert_eq!(failed, [], "it reads");
+        bytes
     }
 
     /// Changes a sector of the group by itself, and loses another: it is decoded.
@@ -169,4 +177,24 @@ fn what_waits_of_a_group_in_two_windows_goes_into_it_at_once() {
         assert_eq!(disk.read(inode, sector * BYTES, &mut bytes), Ok(SECTOR_BYTES), "sector {sector}");
         assert!(bytes == [fill; SECTOR_BYTES], "sector {sector}: {}", bytes[0]);
     }
+}
+
+/// The sums sector of a group that a crash tore is lost as well, so that what waits moves; and then it reads again.
+#[test]
+fn parity_is_void_where_what_waits_leaves_a_group_of_which_nothing_is_known() {
+    let case = Case::new(100, 8..10);
+    let windows = guard(&case.disk.core).windows(case.inode, 0..1, 10).expect("they read");
+    let Run::Bulk { run } = windows[0].run else { panic!("{windows:?}") };
+    let (sums, parity) = (run.sums(0, case.disk.shape), case.group.sector(Member::Parity(0)));
+    let before = case.read(sums);
+    case.hand.attach().sync().expect("synced");
+    case.hand.make_lost(sums.0..sums.0 + 1);
+    let case = case.crash();
+    let windows = guard(&case.disk.core).windows(case.inode, 0..10, 10).expect("they read");
+    assert_eq!(windows.iter().map(|window| window.first).collect::<Vec<_>>(), [0, 8], "what waited moved");
+    assert!(case.read(parity).starts_with(b"CLAYVOID"));
+    let device = case.hand.attach();
+    device.write(sums, &before).expect("it reads again");
+    device.sync().expect("synced");
+    case.crash().assert_bears_a_loss();
 }
