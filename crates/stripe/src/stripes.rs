@@ -245,13 +245,20 @@ impl Stripes {
         homes: &Homes,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        let (disks, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
-        let needed = disks.min(available + self.stores.full());
-        if available < needed {
-            return Err(StripeError::TooFewDisks { needed, available });
-        }
+        self.assert_fewer_disks(code)?;
         let spending = Spending { chunks_max: code.tolerance(), for_room: false };
         StripeWriter::new(self, code, Placing::AtHome(homes), Banding::one(data_bytes), durability, spending).await
+    }
+
+    /// Whether there are disks now for [`Stripes::writer_on_fewer_disks`], as far as is known before anything is written.
+    pub fn has_fewer_disks(&self, code: CodeSpec) -> bool {
+        self.assert_fewer_disks(code).is_ok()
+    }
+
+    fn assert_fewer_disks(&self, code: CodeSpec) -> Result<(), StripeError> {
+        let (disks, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
+        let needed = disks.min(available + self.stores.full());
+        if available < needed { Err(StripeError::TooFewDisks { needed, available }) } else { Ok(()) }
     }
 
     /// Reads a range of the stripe's object bytes, window by window.

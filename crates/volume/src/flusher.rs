@@ -189,6 +189,7 @@ impl Inner {
     /// What is left waits for repairs, or for disks: it is stuck. Or for who holds its stripes, which comes to an end, mostly.
     pub(crate) fn note_progress(&self, report: &MergeReport) {
         let now = self.env.clock.now();
+        self.verdicts.fetch_add(1, Ordering::AcqRel);
         let mut idle_since = self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         // All of it may have been merged by somebody else: a snapshot that was taken.
         if report.pages + report.pages_carried > 0 || self.diffs().pages() == 0 {

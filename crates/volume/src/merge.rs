@@ -61,6 +61,23 @@ struct Patch {
     sectors: BTreeMap<(ChunkIndex, u32), NewSector>,
 }
 
+/// A stripe that could not be merged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PutOff {
+    /// The round in which it is tried again.
+    until: u64,
+    lacks: Lacks,
+}
+
+/// Why a stripe could not be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lacks {
+    /// Bytes that are lost, or that no disk gives now.
+    Bytes,
+    /// Disks for new chunks, or room on them, in the log or in the records.
+    Room,
+}
+
 /// What pages become, and where the log has it if it is not zeros.
 type Contents = BTreeMap<Page, (Bytes, Option<LogPlace>)>;
 
@@ -126,6 +143,8 @@ impl Inner {
         if report.pages_carried > 0 {
             self.log.tend().await.map_err(|error| self.log_failed(error))?;
             self.merged.lock().unwrap_or_else(PoisonError::into_inner).1.pages_carried += report.pages_carried;
+            // Before those who wait for room look again.
+            self.note_progress(&report);
             self.merge_ended.notify_waiters();
         }
         Ok(report)
@@ -165,21 +184,25 @@ impl Inner {
     }
 
     /// Leaves a stripe that cannot be merged to later rounds, so that it does not hold up the others.
-    fn put_off(&self, position: u64) {
-        let round = self.rounds.load(Ordering::Relaxed);
-        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).insert(position, round + PUT_OFF_ROUNDS);
+    fn put_off(&self, position: u64, lacks: Lacks) {
+        let until = self.rounds.load(Ordering::Relaxed) + PUT_OFF_ROUNDS;
+        let put_off = PutOff { until, lacks };
+        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).insert(position, put_off);
     }
 
     fn is_put_off(&self, position: u64) -> bool {
         self.put_off.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&position)
     }
 
-    /// What was written may let a stripe be merged that could not be.
-    pub(crate) fn try_again(&self, pages: &Range<Page>) {
+    /// What was written may let a stripe be merged that could not be: bytes may be what it lacks, and where all of it is zeros it needs no
+    /// room. Else it stays put off, for only what does is carried over ([`carry`]).
+    pub(crate) fn try_again(&self, pages: &Range<Page>, are_zeros: bool) {
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
         if !put_off.is_empty() {
             let written = self.geometry.positions(pages);
-            put_off.retain(|position, _| !written.contains(position));
+            put_off.retain(|position, put_off| {
+                !written.contains(position) || (put_off.lacks == Lacks::Room && !are_zeros)
+            });
         }
     }
 
@@ -264,7 +287,7 @@ impl Inner {
                 None => kept.push((patch, hold)),
                 Some(error) => {
                     tracing::warn!(stripe = %patch.stripe.id, %error, "pages stay in the log: there is no space for them");
-                    self.put_off(patch.position);
+                    self.put_off(patch.position, Lacks::Room);
                 }
             }
         }
@@ -375,14 +398,14 @@ impl Inner {
             return Ok(());
         }
         // Merged again they change nothing.
-        batch.iter().for_each(|patch| self.put_off(patch.position));
+        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Room));
         self.log.end(*with_diffs).await.map_err(|error| self.log_failed(error))
     }
 
     /// Ends intents of which nothing was written. This is durable before anybody else has their stripes: a later opening
     /// would write what they say.
     async fn call_off(&self, batch: &[Patch], intents: &[LogPlace]) -> Result<(), BlocksError> {
-        batch.iter().for_each(|patch| self.put_off(patch.position));
+        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Room));
         for intent in intents {
             self.log.end(*intent).await.map_err(|error| self.log_failed(error))?;
         }
@@ -401,7 +424,7 @@ impl Inner {
         let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
         match merged.map_err(|error| self.log_failed(error))? {
             Some(_) => report.pages += pages,
-            None => positions.iter().for_each(|position| self.put_off(*position)),
+            None => positions.iter().for_each(|position| self.put_off(*position, Lacks::Room)),
         }
         Ok(())
     }
@@ -537,10 +560,14 @@ impl Inner {
         let diffs = self.diffs().stripe(position);
         let released: Vec<(Page, LogPlace)> = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
         if diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros) {
+            if !self.stripes.has_fewer_disks(self.new_code(None)) {
+                self.put_off(position, Lacks::Room);
+                return Ok(());
+            }
             let contents = match self.contents(&diffs).await {
                 Err(BlocksError::Lost { .. }) => {
                     report.stripes_lost += 1;
-                    self.put_off(position);
+                    self.put_off(position, Lacks::Bytes);
                     return Ok(());
                 }
                 contents => contents?,
@@ -548,7 +575,7 @@ impl Inner {
             let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
             self.lay_over(position, &contents, &mut data);
             let Some((stripe, claim)) = self.write_stripe(&data, None).await else {
-                self.put_off(position);
+                self.put_off(position, Lacks::Room);
                 return Ok(());
             };
             // The diffs that it was made of are durable before it is: what came later must not be undone by a crash.
@@ -557,7 +584,7 @@ impl Inner {
                 Ok(_) => {}
                 Err(MetaError::Full) => {
                     self.let_go(vec![(stripe, claim)]).await;
-                    self.put_off(position);
+                    self.put_off(position, Lacks::Room);
                     return Ok(());
                 }
                 Err(error) => return Err(self.fail(format!("a new stripe cannot be recorded: {error}"))),

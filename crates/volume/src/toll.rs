@@ -14,7 +14,8 @@
 //!    merged for a moment.
 //! 2. Beyond that no more is let in than a part of what is merged, so the log grows no further but by what merges write.
 //! 3. Where nothing can be merged, from 100 % on who brings no help is refused, and none at all beyond
-//!    [`HELP_UNTIL_PERCENT`].
+//!    [`HELP_UNTIL_PERCENT`]; but for who just was refused, only after a round of merging was in vain that began when the log was that full:
+//!    it may have carried something over.
 //! 4. Discards take no room in the log and pay as for a page, but each page of them is a diff in memory: beyond
 //!    [`HELP_UNTIL_PERCENT`] they wait until enough is merged.
 //!
@@ -105,6 +106,7 @@ impl Inner {
         let _waiting = self.toll.begin(bytes);
         let mut gatekeeper = self.toll.gatekeeper.lock().await;
         gatekeeper.next(self.env.clock.now());
+        let (began, verdicts) = (self.env.clock.now(), self.verdicts.load(Ordering::Acquire));
         loop {
             let merged = self.merge_ended.notified();
             let used = self.used_and_wanted();
@@ -117,14 +119,14 @@ impl Inner {
                 if used < HELP_UNTIL_PERCENT && helps() {
                     return Ok(());
                 }
-                let was_refused = gatekeeper.refused.is_some_and(|at| now.since(at) < STUCK_WAIT);
-                if !was_refused && timeout(&*self.env.clock, STUCK_WAIT, merged).await.is_some() {
-                    continue;
-                }
-                if self.is_stuck.load(Ordering::Acquire) {
-                    gatekeeper.refused = Some(self.env.clock.now());
+                let was_refused = gatekeeper.refused.is_some_and(|at| now.since(at) < REFUSED_LATELY);
+                // The first of two rounds may have begun before the log was full.
+                let is_certain = self.verdicts.load(Ordering::Acquire) >= verdicts + 2;
+                if was_refused || is_certain || now.since(began) >= VERDICT_WAIT {
+                    gatekeeper.refused = Some(now);
                     return Err(BlocksError::NoSpace { needed_bytes: self.geometry.page_bytes.into(), free_bytes: 0 });
                 }
+                timeout(&*self.env.clock, LOOK_AGAIN, merged).await;
                 continue;
             }
             let released = self.diffs().released() * u64::from(self.geometry.page_bytes);
@@ -236,7 +238,10 @@ const CREDIT: Duration = Duration::from_millis(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Somebody who waited so long ago may be followed by another one.
 const LATELY: Duration = Duration::from_millis(250);
-const STUCK_WAIT: Duration = Duration::from_millis(200);
+/// Who comes so soon behind one who was refused is refused at once.
+const REFUSED_LATELY: Duration = Duration::from_millis(200);
+/// How long a writer waits until it is certain that nothing can be merged.
+const VERDICT_WAIT: Duration = Duration::from_secs(5);
 /// The speed is measured over so much time at least, and at most if nothing is released.
 const WINDOW: Duration = Duration::from_millis(250);
 const WINDOW_MAX: Duration = Duration::from_secs(2);

@@ -37,6 +37,7 @@ use crate::geometry::{Geometry, Page, Spot};
 use crate::homes::homes_of;
 use crate::log::record::{Record, crc32c};
 use crate::log::{Log, LogFailure};
+use crate::merge::PutOff;
 use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::switch::{Heats, form_of};
@@ -84,14 +85,16 @@ pub(crate) struct Inner {
     pub(crate) records: AtomicU64,
     /// Nothing can be merged now: who finds the reserve used up is refused.
     pub(crate) is_stuck: AtomicBool,
+    /// How often it was found out whether that is so.
+    pub(crate) verdicts: AtomicU64,
     /// Since when nothing was merged though there was something to merge.
     pub(crate) idle_since: Mutex<Option<Moment>>,
     pub(crate) failure: Mutex<Option<String>>,
     /// Stripes that a merge is changing, or left changed in part: then nobody decodes them before the volume is opened anew
     /// and mends them.
     pub(crate) kept: Mutex<BTreeMap<StripeId, Hold>>,
-    /// Stripes that could not be merged, and the round in which they are tried again.
-    pub(crate) put_off: Mutex<BTreeMap<u64, u64>>,
+    /// Stripes that could not be merged.
+    pub(crate) put_off: Mutex<BTreeMap<u64, PutOff>>,
     /// What was merged since the volume was opened, and in how many rounds.
     pub(crate) merged: Mutex<(u64, MergeReport)>,
     /// What stripes get.
@@ -173,6 +176,7 @@ impl Volume {
             rounds: AtomicU64::new(0),
             records: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
+            verdicts: AtomicU64::new(0),
             idle_since: Mutex::default(),
             failure: Mutex::default(),
             kept: Mutex::default(),
@@ -547,9 +551,10 @@ impl Inner {
 
     async fn log_write(&self, record: Record, pages: &Range<Page>, pass: Pass) -> Result<(), BlocksError> {
         let _writing = self.pace.enter(self.env.clock.now());
+        let are_zeros = matches!(record, Record::Zero { .. });
         match self.log.append_with(record, pass).await {
             Ok(Some(_)) => {
-                self.try_again(pages);
+                self.try_again(pages, are_zeros);
                 Ok(())
             }
             // A full disk is full again at once if nobody says so.

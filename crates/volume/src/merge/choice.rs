@@ -19,7 +19,7 @@ impl Inner {
     pub(super) fn choose(&self, pages_max: u64) -> Choice {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
-        put_off.retain(|_, until| *until > round);
+        put_off.retain(|_, put_off| put_off.until > round);
         let diffs = self.diffs();
         let of = |first: &[u64], up_to: u64| {
             let coldest = diffs.coldest().filter(|position| !first.contains(position));

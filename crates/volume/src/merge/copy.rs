@@ -27,7 +27,8 @@ use claystone_meta::{MetaError, StripeRecord};
 use claystone_stripe::{Claim, Hold};
 use futures::future::join_all;
 
-use crate::diffs::Diff;
+use super::Lacks;
+use crate::diffs::{Diff, DiffKind};
 use crate::geometry::Page;
 use crate::log::record::LogPlace;
 use crate::volume::Inner;
@@ -79,6 +80,8 @@ impl Inner {
         let shared = self.meta.shared(&ids).await;
         let shared = shared.map_err(|error| self.fail(format!("records of stripes cannot be read: {error}")))?;
         let positions = shared.iter().map(|stripe| known[stripe]);
+        // The merge of a page writes nothing into the log there.
+        positions.clone().for_each(|position| self.diffs().set_begun(position, Some(0)));
         let positions: Vec<u64> = positions.filter(|position| !self.diffs().stripe(*position).is_empty()).collect();
         for positions in positions.chunks(COPIES_AT_ONCE) {
             self.copy(positions, report).await?;
@@ -95,9 +98,9 @@ impl Inner {
                 Outcome::Copied(copy) => copied.push(*copy),
                 Outcome::Lost => {
                     report.stripes_lost += 1;
-                    self.put_off(*position);
+                    self.put_off(*position, Lacks::Bytes);
                 }
-                Outcome::NotNow => self.put_off(*position),
+                Outcome::NotNow => self.put_off(*position, Lacks::Room),
             }
         }
         if copied.is_empty() {
@@ -143,7 +146,8 @@ impl Inner {
     fn take_back(&self, copied: Vec<Copied>) -> Vec<(StripeRecord, Claim)> {
         for copy in &copied {
             self.remember(copy.position, Some((*copy.old).clone()));
-            self.put_off(copy.position);
+            self.put_off(copy.position, Lacks::Room);
+            self.diffs().set_begun(copy.position, Some(0));
         }
         copied.into_iter().filter_map(|copy| copy.new).collect()
     }
@@ -154,6 +158,10 @@ impl Inner {
         let diffs = self.diffs().stripe(position);
         if self.are_all_zeros(position, &diffs) {
             return Ok(Outcome::Copied(Box::new(Copied::zeros(position, old, diffs))));
+        }
+        let has_content = diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros);
+        if has_content && !self.stripes.has_fewer_disks(self.new_code(Some(&old))) {
+            return Ok(Outcome::NotNow);
         }
         let contents = match self.contents(&diffs).await {
             Err(BlocksError::Lost { .. }) => return Ok(Outcome::Lost),

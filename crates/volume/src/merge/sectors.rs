@@ -12,7 +12,7 @@ use claystone_code::ChunkIndex;
 use claystone_meta::StripeRecord;
 use claystone_stripe::Hold;
 
-use super::{Contents, MergeMethod, MergeRun, Patch, plan_merge};
+use super::{Contents, Lacks, MergeMethod, MergeRun, Patch, plan_merge};
 use crate::MergeReport;
 use crate::coding::Coding;
 use crate::diffs::Diff;
@@ -76,7 +76,7 @@ impl Inner {
                 let left = pages - patch.diffs.len();
                 tracing::warn!(stripe = %patch.stripe.id, left, "diffs cannot be merged: too much is lost beside them");
                 report.stripes_lost += 1;
-                self.put_off(patch.position);
+                self.put_off(patch.position, Lacks::Bytes);
             }
         }
     }

@@ -2,9 +2,10 @@
 //! crash at any step of taking one, copying a stripe or going back leaves.
 
 use bytes::Bytes;
-use claystone_chunk::ByteRange;
+use claystone_chunk::testing::pattern;
+use claystone_chunk::{ByteRange, DiskId};
 use claystone_meta::{MetaError, SnapshotTally};
-use claystone_volume::{Access, Blocks, BlocksError, Durable, SnapshotName, SpanKind, VolumeError, joined};
+use claystone_volume::{Access, Blocks, BlocksError, Durable, Settings, SnapshotName, SpanKind, VolumeError, joined};
 
 use crate::world::{World, check, scribble, settings};
 
@@ -376,6 +377,33 @@ async fn without_room_for_stripes_no_snapshot_is_taken_and_the_volume_goes_on() 
     check(&world.open_snapshot("v@s").await, &model, "with all disks").await;
     volume.merge_all().await.expect("merged");
     assert_eq!(volume.status().diff_pages, 0);
+}
+
+/// While a disk is full a volume cannot have stripes of its own, and all of its pages wait: in a log that has room for them, and nothing else is
+/// counted.
+#[tokio::test]
+async fn writers_go_on_while_shared_stripes_cannot_be_copied() {
+    const MIB: u64 = 1 << 20;
+    let tight = Settings { segment_bytes: 5 * MIB, reserve_bytes: 20 * MIB, ..settings() };
+    let world = World::with(6, tight, 1).await;
+    let volume = world.create("v", 8 * MIB, "rs:4+2").await;
+    let mut model = vec![1; 8 << 20];
+    volume.write(0, Bytes::from(model.clone()), Durable::WithFlush).await.expect("written");
+    world.snapshot("v@s").await.expect("taken");
+    world.set_free_of(DiskId(5), 0);
+    for number in 0..120 {
+        let (offset, bytes) = (number * 37 % 32 * (MIB / 4), MIB / 4 - number % 5 * 1000);
+        let content = pattern(number, bytes as usize);
+        volume.write(offset, content.clone(), Durable::WithFlush).await.expect("there is room");
+        model[offset as usize..(offset + bytes) as usize].copy_from_slice(&content);
+    }
+    check(&volume, &model, "in the log").await;
+    let status = volume.status();
+    assert!(status.diff_pages > 2000 && status.log_bytes <= 20 * MIB, "{status:?}");
+    world.set_free_of(DiskId(5), 1 << 40);
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    check(&volume, &model, "in stripes").await;
 }
 
 // ---- Crashes ----
