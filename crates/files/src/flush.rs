@@ -604,7 +604,8 @@ impl Disk {
             }
             let queued = guard(&self.core).journal_waiting(inode, portion.iter().map(|(sector, _)| *sector));
             if let Err(error) = self.commit_flushing(flushing) {
-                // Else each flush that finds no room makes the next entry longer. None is on its way, which would bring them back.
+                // Else each flush that finds no room makes the next entry longer. None is on its way, which would bring them back; of one that
+                // was, the border of a hole that nobody synced may wait on by itself, as in a checkpoint.
                 let _journal = guard(&self.journal);
                 guard(&self.core).unqueue_unpromised(queued);
                 return Err(error);
@@ -803,7 +804,7 @@ impl Disk {
     }
 }
 
-fn unreadable(inode: Inode, error: &GroupError) -> FileError {
+pub(crate) fn unreadable(inode: Inode, error: &GroupError) -> FileError {
     match error {
         GroupError::Lost { positions, .. } => FileError::Lost { inode, sectors: positions.len() as u64 },
         other => FileError::Failed { why: with_sources(other) },

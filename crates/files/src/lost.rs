@@ -24,7 +24,7 @@ use claystone_group::{GroupPlace, Member, ShownRun, UpdateChoice, UpdateWay};
 
 use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::with_sources;
-use crate::flush::{Part, Snapshot};
+use crate::flush::{Part, Snapshot, unreadable};
 use crate::placing::clusters;
 use crate::run::{Run, Window};
 use crate::{FileError, Inode};
@@ -198,8 +198,9 @@ impl Disk {
         }
         let Some(range) = self.reserve(u64::from(count + self.shape.parity)) else { return Ok(false) };
         let place = GroupPlace { first: range.first, data: count, capacity: count };
-        if guard(&self.core).nodes.find(inode).is_some_and(|node| node.distrusts_parity) {
-            self.void_unknown(inode, &row)?;
+        if let Err(error) = self.void_unknown(inode, &row) {
+            guard(&self.space).unreserve(range);
+            return Err(error);
         }
         match self.write_single(inode, row.start, place, Some(range), &snapshot) {
             Ok(()) => Ok(true),
@@ -208,23 +209,33 @@ impl Disk {
         }
     }
 
-    /// Makes the parity void of those groups of bulk runs that sectors of a file are to leave and whose CRCs are lost, unless they vouch for
-    /// themselves: it may be torn. Should their sums sector read again, nobody could tell that any more once the sectors moved. Durable before
-    /// the entry that forgets them.
+    /// After a crash makes the parity void of those groups of bulk runs that sectors of a file are to leave and whose CRCs are lost, unless they
+    /// vouch for themselves: it may be torn. Should their sums sector read again, nobody could tell that any more once the sectors moved. Durable
+    /// before the entry that forgets them.
     fn void_unknown(&self, inode: Inode, sectors: &Range<u64>) -> Result<(), FileError> {
         let k = self.shape.data;
-        let gate = self.gate(inode);
-        let _alone = write_gate(&gate);
-        let windows = guard(&self.core).windows(inode, sectors.clone(), k)?;
+        let windows = {
+            let core = guard(&self.core);
+            match core.nodes.find(inode).is_some_and(|node| node.distrusts_parity) {
+                true => core.windows(inode, sectors.clone(), k)?,
+                false => return Ok(()),
+            }
+        };
         for window in windows {
             let Run::Bulk { run } = window.run else { continue };
             let last = sectors.end.min(window.end()) - 1;
             for group in window.position(sectors.start.max(window.first)) / k..=window.position(last) / k {
                 let shown = guard(&self.core).shown_of(inode, &window, &(group * k..(group + 1) * k), self.shape)?;
-                match self.groups.void_unless_known(ShownRun::new(run, &shown), group) {
-                    Ok(is_void) => guard(&self.core).unsynced |= is_void,
-                    Err(error) => return Err(self.write_failed(&with_sources(&error))),
+                let vouches = self.groups.vouches(ShownRun::new(run, &shown), group);
+                if vouches.map_err(|error| unreadable(inode, &error))? {
+                    continue;
                 }
+                let gate = self.gate(inode);
+                let _alone = write_gate(&gate);
+                if let Err(error) = self.groups.void(run.group(group, self.shape)) {
+                    return Err(self.write_failed(&with_sources(&error)));
+                }
+                guard(&self.core).unsynced = true;
             }
         }
         Ok(())

@@ -39,9 +39,8 @@ impl Disk {
         if before.is_empty() {
             return Ok(before);
         }
-        match self.flush(inode, flushing) {
-            Err(error @ FileError::ReadOnly { .. }) => return Err(error),
-            Ok(()) | Err(_) => {}
+        if let Err(error @ FileError::ReadOnly { .. }) = self.flush(inode, flushing) {
+            return Err(error);
         }
         let mut left = torn(&guard(&self.core), inode, sectors);
         left.retain(|sector| before.binary_search(sector).is_ok());

@@ -730,18 +730,19 @@ impl Groups {
         Ok((0..k).map(|at| gathering.sum(at)).collect())
     }
 
-    /// Makes the parity of a group void, as [`Groups::void`], unless it is known what its data should be: after a crash of parity that may be torn,
-    /// where nothing of the group is going to be written. Returns whether it did.
+    /// Whether a group vouches for itself where not all of its sums sectors read: after a crash its parity then is no torn one.
     ///
     /// # Errors
     /// [`GroupError::Device`].
-    pub fn void_unless_known<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<bool, GroupError> {
+    pub fn vouches<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<bool, GroupError> {
         let shown = run.into();
-        if unless_lost(self.known_sums(shown, group, true))?.is_ok() {
-            return Ok(false);
-        }
-        self.void(shown.run.group(group, self.shape()))?;
-        Ok(true)
+        let known = unless_lost(self.known_sums(shown, group, true))?;
+        let (run, k) = (shown.run, u64::from(self.shape().data));
+        let first = u64::from(group) * k;
+        let mut numbers = BulkRun::sums_of(first).0..=BulkRun::sums_of(first + k - 1).0;
+        // Those that read tell nothing of the parity.
+        let reads = |number| self.sums_cache().whole(run.sums(number, self.shape())).is_some();
+        Ok(known.is_ok() && !numbers.all(reads))
     }
 
     /// Reads a sums sector from the device into memory; `None` if it does not read.
