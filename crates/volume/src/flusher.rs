@@ -221,7 +221,7 @@ impl Inner {
     }
 
     /// The share of the reserve that is used: by what the log has, and what merging all that waits writes into it before
-    /// the segments of what waits are over. Of what has no stripe yet it writes nothing there.
+    /// the segments of what waits are over. Of what has no stripe yet, or shares one, it writes nothing there.
     pub(crate) fn used_percent(&self) -> u64 {
         self.used_percent_with(&self.diffs())
     }

@@ -72,10 +72,10 @@ pub(crate) struct PutOff {
 /// Why a stripe could not be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lacks {
-    /// Bytes that are lost, or that no disk gives now.
-    Bytes,
-    /// Disks for new chunks, or room on them, in the log or in the records.
-    Room,
+    /// Disks for new chunks, or room for these on them or in the records.
+    Disks,
+    /// Bytes that are lost, room in the log, or somebody has it: what is written may bring that, or show that it is there.
+    Else,
 }
 
 /// What pages become, and where the log has it if it is not zeros.
@@ -194,14 +194,14 @@ impl Inner {
         self.put_off.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&position)
     }
 
-    /// What was written may let a stripe be merged that could not be: bytes may be what it lacks, and where all of it is zeros it needs no
-    /// room. Else it stays put off, for only what does is carried over ([`carry`]).
+    /// What was written may let a stripe be merged that could not be. One that lacks disks it helps only where all of it is zeros now: else it
+    /// stays put off, for only what is can be carried over ([`carry`]).
     pub(crate) fn try_again(&self, pages: &Range<Page>, are_zeros: bool) {
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
         if !put_off.is_empty() {
             let written = self.geometry.positions(pages);
             put_off.retain(|position, put_off| {
-                !written.contains(position) || (put_off.lacks == Lacks::Room && !are_zeros)
+                !written.contains(position) || (put_off.lacks == Lacks::Disks && !are_zeros)
             });
         }
     }
@@ -287,7 +287,7 @@ impl Inner {
                 None => kept.push((patch, hold)),
                 Some(error) => {
                     tracing::warn!(stripe = %patch.stripe.id, %error, "pages stay in the log: there is no space for them");
-                    self.put_off(patch.position, Lacks::Room);
+                    self.put_off(patch.position, Lacks::Disks);
                 }
             }
         }
@@ -398,14 +398,14 @@ impl Inner {
             return Ok(());
         }
         // Merged again they change nothing.
-        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Room));
+        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Else));
         self.log.end(*with_diffs).await.map_err(|error| self.log_failed(error))
     }
 
     /// Ends intents of which nothing was written. This is durable before anybody else has their stripes: a later opening
     /// would write what they say.
     async fn call_off(&self, batch: &[Patch], intents: &[LogPlace]) -> Result<(), BlocksError> {
-        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Room));
+        batch.iter().for_each(|patch| self.put_off(patch.position, Lacks::Else));
         for intent in intents {
             self.log.end(*intent).await.map_err(|error| self.log_failed(error))?;
         }
@@ -424,7 +424,7 @@ impl Inner {
         let merged = self.log.append(Record::Merged { intent: None, diffs }).await;
         match merged.map_err(|error| self.log_failed(error))? {
             Some(_) => report.pages += pages,
-            None => positions.iter().for_each(|position| self.put_off(*position, Lacks::Room)),
+            None => positions.iter().for_each(|position| self.put_off(*position, Lacks::Else)),
         }
         Ok(())
     }
@@ -561,13 +561,13 @@ impl Inner {
         let released: Vec<(Page, LogPlace)> = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
         if diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros) {
             if !self.stripes.has_fewer_disks(self.new_code(None)) {
-                self.put_off(position, Lacks::Room);
+                self.put_off(position, Lacks::Disks);
                 return Ok(());
             }
             let contents = match self.contents(&diffs).await {
                 Err(BlocksError::Lost { .. }) => {
                     report.stripes_lost += 1;
-                    self.put_off(position, Lacks::Bytes);
+                    self.put_off(position, Lacks::Else);
                     return Ok(());
                 }
                 contents => contents?,
@@ -575,7 +575,7 @@ impl Inner {
             let mut data = BytesMut::zeroed(self.geometry.stripe_bytes() as usize);
             self.lay_over(position, &contents, &mut data);
             let Some((stripe, claim)) = self.write_stripe(&data, None).await else {
-                self.put_off(position, Lacks::Room);
+                self.put_off(position, Lacks::Disks);
                 return Ok(());
             };
             // The diffs that it was made of are durable before it is: what came later must not be undone by a crash.
@@ -584,7 +584,7 @@ impl Inner {
                 Ok(_) => {}
                 Err(MetaError::Full) => {
                     self.let_go(vec![(stripe, claim)]).await;
-                    self.put_off(position, Lacks::Room);
+                    self.put_off(position, Lacks::Disks);
                     return Ok(());
                 }
                 Err(error) => return Err(self.fail(format!("a new stripe cannot be recorded: {error}"))),

@@ -74,7 +74,12 @@ impl Inner {
         self.merge_frozen().await?;
         // That these merges are over is durable before others may own what they wrote: an opening writes nothing again.
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
-        Ok(self.meta.create_snapshot(self.lease, name, self.env.clock.wall()).await?)
+        let record = self.meta.create_snapshot(self.lease, name, self.env.clock.wall()).await?;
+        // All stripes are shared now: what is written from here on is copied with them.
+        let positions: Vec<u64> = self.known.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+        let mut diffs = self.diffs();
+        positions.into_iter().for_each(|position| diffs.set_begun(position, Some(0)));
+        Ok(record)
     }
 
     /// Merges all diffs of the moment when they were frozen. The caller has `merging`.

@@ -103,10 +103,15 @@ impl Inner {
         if self.used_and_wanted() < SLOW_FROM_PERCENT {
             return Ok(());
         }
+        let may_help = |used| used < HELP_UNTIL_PERCENT && helps();
+        if self.is_used_up(self.used_percent()) && may_help(self.used_percent()) {
+            return Ok(());
+        }
         let _waiting = self.toll.begin(bytes);
         let mut gatekeeper = self.toll.gatekeeper.lock().await;
         gatekeeper.next(self.env.clock.now());
-        let (began, verdicts) = (self.env.clock.now(), self.verdicts.load(Ordering::Acquire));
+        // Since when nothing could be merged, and how many verdicts there had been.
+        let mut used_up: Option<(Moment, u64)> = None;
         loop {
             let merged = self.merge_ended.notified();
             let used = self.used_and_wanted();
@@ -115,14 +120,16 @@ impl Inner {
                 return Ok(());
             }
             let now = self.env.clock.now();
-            if used >= 100 && self.is_stuck.load(Ordering::Acquire) {
-                if used < HELP_UNTIL_PERCENT && helps() {
+            if self.is_used_up(used) {
+                if may_help(used) {
                     return Ok(());
                 }
+                let verdicts = self.verdicts.load(Ordering::Acquire);
+                let (since, before) = *used_up.get_or_insert((now, verdicts));
                 let was_refused = gatekeeper.refused.is_some_and(|at| now.since(at) < REFUSED_LATELY);
                 // The first of two rounds may have begun before the log was full.
-                let is_certain = self.verdicts.load(Ordering::Acquire) >= verdicts + 2;
-                if was_refused || is_certain || now.since(began) >= VERDICT_WAIT {
+                let is_certain = verdicts >= before + 2 || now.since(since) >= VERDICT_WAIT;
+                if was_refused || is_certain {
                     gatekeeper.refused = Some(now);
                     return Err(BlocksError::NoSpace { needed_bytes: self.geometry.page_bytes.into(), free_bytes: 0 });
                 }
@@ -159,6 +166,11 @@ impl Inner {
         }
         drop(waiting);
         self.admit(bytes, || true).await
+    }
+
+    /// Whether nobody without help goes on at this share of the reserve.
+    fn is_used_up(&self, used_percent: u64) -> bool {
+        used_percent >= 100 && self.is_stuck.load(Ordering::Acquire)
     }
 
     /// The share of the reserve that is used; merging is told if it is due.
@@ -241,7 +253,7 @@ const LATELY: Duration = Duration::from_millis(250);
 /// Who comes so soon behind one who was refused is refused at once.
 const REFUSED_LATELY: Duration = Duration::from_millis(200);
 /// How long a writer waits until it is certain that nothing can be merged.
-const VERDICT_WAIT: Duration = Duration::from_secs(5);
+const VERDICT_WAIT: Duration = Duration::from_secs(2);
 /// The speed is measured over so much time at least, and at most if nothing is released.
 const WINDOW: Duration = Duration::from_millis(250);
 const WINDOW_MAX: Duration = Duration::from_secs(2);

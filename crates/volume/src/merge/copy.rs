@@ -98,9 +98,9 @@ impl Inner {
                 Outcome::Copied(copy) => copied.push(*copy),
                 Outcome::Lost => {
                     report.stripes_lost += 1;
-                    self.put_off(*position, Lacks::Bytes);
+                    self.put_off(*position, Lacks::Else);
                 }
-                Outcome::NotNow => self.put_off(*position, Lacks::Room),
+                Outcome::NotNow => self.put_off(*position, Lacks::Disks),
             }
         }
         if copied.is_empty() {
@@ -146,7 +146,7 @@ impl Inner {
     fn take_back(&self, copied: Vec<Copied>) -> Vec<(StripeRecord, Claim)> {
         for copy in &copied {
             self.remember(copy.position, Some((*copy.old).clone()));
-            self.put_off(copy.position, Lacks::Room);
+            self.put_off(copy.position, Lacks::Disks);
             self.diffs().set_begun(copy.position, Some(0));
         }
         copied.into_iter().filter_map(|copy| copy.new).collect()

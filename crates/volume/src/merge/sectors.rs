@@ -76,7 +76,7 @@ impl Inner {
                 let left = pages - patch.diffs.len();
                 tracing::warn!(stripe = %patch.stripe.id, left, "diffs cannot be merged: too much is lost beside them");
                 report.stripes_lost += 1;
-                self.put_off(patch.position, Lacks::Bytes);
+                self.put_off(patch.position, Lacks::Else);
             }
         }
     }

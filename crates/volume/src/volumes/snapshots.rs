@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use claystone_chunk::Term;
 use claystone_meta::{LogRecord, MetaError, SnapshotId, SnapshotRecord, SnapshotTally, StripeRecord, VolumeRecord};
 
+use super::slot::Slot;
 use super::{Volumes, check_name, is_name};
 use crate::VolumeError;
 use crate::snapshot::{Snapshot, SnapshotInner};
@@ -113,6 +114,9 @@ impl Volumes {
         }
         let dead = self.meta.delete_snapshot(record.id).await?;
         open.remove(&record.id);
+        // Whoever had stripes with it may have them alone now.
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        slots.iter().filter_map(|slot| slot.state().working()).for_each(|volume| volume.inner.count_as_own());
         Ok(dead)
     }
 

@@ -10,6 +10,7 @@ use claystone_volume::{Access, Blocks, BlocksError, Durable, Settings, SnapshotN
 use crate::world::{World, check, scribble, settings};
 
 const BYTES: usize = 512 << 10;
+const MIB: u64 = 1 << 20;
 /// Of `rs:2+1` with the chunks of these tests.
 const STRIPE_BYTES: u64 = 128 << 10;
 
@@ -379,31 +380,55 @@ async fn without_room_for_stripes_no_snapshot_is_taken_and_the_volume_goes_on() 
     assert_eq!(volume.status().diff_pages, 0);
 }
 
+/// A reserve of four short segments.
+fn tight() -> Settings {
+    Settings { segment_bytes: 5 * MIB, reserve_bytes: 20 * MIB, ..settings() }
+}
+
 /// While a disk is full a volume cannot have stripes of its own, and all of its pages wait: in a log that has room for them, and nothing else is
 /// counted.
 #[tokio::test]
 async fn writers_go_on_while_shared_stripes_cannot_be_copied() {
-    const MIB: u64 = 1 << 20;
-    let tight = Settings { segment_bytes: 5 * MIB, reserve_bytes: 20 * MIB, ..settings() };
-    let world = World::with(6, tight, 1).await;
-    let volume = world.create("v", 8 * MIB, "rs:4+2").await;
-    let mut model = vec![1; 8 << 20];
-    volume.write(0, Bytes::from(model.clone()), Durable::WithFlush).await.expect("written");
-    world.snapshot("v@s").await.expect("taken");
-    world.set_free_of(DiskId(5), 0);
-    for number in 0..120 {
-        let (offset, bytes) = (number * 37 % 32 * (MIB / 4), MIB / 4 - number % 5 * 1000);
-        let content = pattern(number, bytes as usize);
-        volume.write(offset, content.clone(), Durable::WithFlush).await.expect("there is room");
-        model[offset as usize..(offset + bytes) as usize].copy_from_slice(&content);
+    for is_clone in [false, true] {
+        let world = World::with(6, tight(), 1).await;
+        let mut volume = world.create("v", 8 * MIB, "rs:4+2").await;
+        let mut model = vec![1; 8 << 20];
+        volume.write(0, Bytes::from(model.clone()), Durable::WithFlush).await.expect("written");
+        world.snapshot("v@s").await.expect("taken");
+        if is_clone {
+            world.volumes.clone_snapshot(&name("v@s"), "c").await.expect("cloned");
+            volume = world.volumes.open("c").await.expect("it opens");
+        }
+        world.set_free_of(DiskId(5), 0);
+        for number in 0..120 {
+            let (offset, bytes) = (number * 37 % 32 * (MIB / 4), MIB / 4 - number % 5 * 1000);
+            let content = pattern(number, bytes as usize);
+            volume.write(offset, content.clone(), Durable::WithFlush).await.expect("there is room");
+            model[offset as usize..(offset + bytes) as usize].copy_from_slice(&content);
+        }
+        check(&volume, &model, "in the log").await;
+        let status = volume.status();
+        assert!(status.diff_pages > 2000 && status.log_bytes <= 20 * MIB, "{status:?}");
+        world.set_free_of(DiskId(5), 1 << 40);
+        volume.merge_all().await.expect("merged");
+        assert_eq!(volume.status().diff_pages, 0);
+        check(&volume, &model, "in stripes").await;
     }
-    check(&volume, &model, "in the log").await;
-    let status = volume.status();
-    assert!(status.diff_pages > 2000 && status.log_bytes <= 20 * MIB, "{status:?}");
-    world.set_free_of(DiskId(5), 1 << 40);
+}
+
+/// What merges will write into the log is counted while a volume has its stripes alone: parity, twice as much as there are pages.
+#[tokio::test]
+async fn what_merges_will_log_is_counted_again_when_a_snapshot_is_deleted() {
+    let world = World::with(6, tight(), 1).await;
+    let volume = world.create("v", 2 * MIB, "rs:4+2").await;
+    let write = async |fill: u64| volume.write(0, pattern(fill, 2 << 20), Durable::WithFlush).await.expect("written");
+    write(1).await;
     volume.merge_all().await.expect("merged");
-    assert_eq!(volume.status().diff_pages, 0);
-    check(&volume, &model, "in stripes").await;
+    world.snapshot("v@s").await.expect("taken");
+    write(2).await;
+    assert_eq!(volume.status().used_percent, 20);
+    world.volumes.delete_snapshot(&name("v@s")).await.expect("nobody reads it");
+    assert_eq!(volume.status().used_percent, 40);
 }
 
 // ---- Crashes ----
