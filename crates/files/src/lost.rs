@@ -20,7 +20,7 @@
 
 use std::ops::Range;
 
-use claystone_group::{GroupPlace, Member, ShownRun, UpdateChoice, UpdateWay};
+use claystone_group::{GroupPlace, Known, Member, ShownRun, UpdateChoice, UpdateWay};
 
 use crate::disk::{Disk, FlushLock, guard, write_gate};
 use crate::error::with_sources;
@@ -198,9 +198,12 @@ impl Disk {
         }
         let Some(range) = self.reserve(u64::from(count + self.shape.parity)) else { return Ok(false) };
         let place = GroupPlace { first: range.first, data: count, capacity: count };
-        if let Err(error) = self.void_unknown(inode, &row) {
-            guard(&self.space).unreserve(range);
-            return Err(error);
+        match self.may_leave(inode, &row) {
+            Ok(true) => {}
+            kept => {
+                guard(&self.space).unreserve(range);
+                return kept;
+            }
         }
         match self.write_single(inode, row.start, place, Some(range), &snapshot) {
             Ok(()) => Ok(true),
@@ -209,16 +212,16 @@ impl Disk {
         }
     }
 
-    /// After a crash makes the parity void of those groups of bulk runs that sectors of a file are to leave and whose CRCs are lost, unless they
-    /// vouch for themselves: it may be torn. Should their sums sector read again, nobody could tell that any more once the sectors moved. Durable
-    /// before the entry that forgets them.
-    fn void_unknown(&self, inode: Inode, sectors: &Range<u64>) -> Result<(), FileError> {
+    /// Whether sectors of a file may leave their groups. After a crash the parity of these may be torn, which nobody could tell later, so that of
+    /// those of bulk runs becomes void that do not vouch for themselves, durable before the entry that forgets the sectors. And where their sums
+    /// sectors read again nothing leaves them: the next flush writes it in place.
+    fn may_leave(&self, inode: Inode, sectors: &Range<u64>) -> Result<bool, FileError> {
         let k = self.shape.data;
         let windows = {
             let core = guard(&self.core);
             match core.nodes.find(inode).is_some_and(|node| node.distrusts_parity) {
                 true => core.windows(inode, sectors.clone(), k)?,
-                false => return Ok(()),
+                false => return Ok(true),
             }
         };
         for window in windows {
@@ -226,9 +229,11 @@ impl Disk {
             let last = sectors.end.min(window.end()) - 1;
             for group in window.position(sectors.start.max(window.first)) / k..=window.position(last) / k {
                 let shown = guard(&self.core).shown_of(inode, &window, &(group * k..(group + 1) * k), self.shape)?;
-                let vouches = self.groups.vouches(ShownRun::new(run, &shown), group);
-                if vouches.map_err(|error| unreadable(inode, &error))? {
-                    continue;
+                let known = self.groups.known_by(ShownRun::new(run, &shown), group);
+                match known.map_err(|error| unreadable(inode, &error))? {
+                    Known::Data => continue,
+                    Known::Sums => return Ok(false),
+                    Known::Nothing => {}
                 }
                 let gate = self.gate(inode);
                 let _alone = write_gate(&gate);
@@ -238,7 +243,7 @@ impl Disk {
                 guard(&self.core).unsynced = true;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

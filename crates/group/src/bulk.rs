@@ -29,10 +29,11 @@ use crate::{
 };
 
 /// By what it is known what the data of a group should be.
-enum Known {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
     /// By the CRCs of all of it.
     Sums,
-    /// Its parity vouches for its data, all of which is held.
+    /// Its parity vouches for its data.
     Data,
     /// Not at all.
     Nothing,
@@ -730,19 +731,21 @@ impl Groups {
         Ok((0..k).map(|at| gathering.sum(at)).collect())
     }
 
-    /// Whether a group vouches for itself where not all of its sums sectors read: after a crash its parity then is no torn one.
+    /// By what it is known now what the data of a group should be. After a crash parity that vouches for its group is no torn one.
     ///
     /// # Errors
     /// [`GroupError::Device`].
-    pub fn vouches<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<bool, GroupError> {
+    pub fn known_by<'r>(&self, run: impl Into<ShownRun<'r>>, group: u32) -> Result<Known, GroupError> {
         let shown = run.into();
-        let known = unless_lost(self.known_sums(shown, group, true))?;
+        if unless_lost(self.known_sums(shown, group, true))?.is_err() {
+            return Ok(Known::Nothing);
+        }
         let (run, k) = (shown.run, u64::from(self.shape().data));
         let first = u64::from(group) * k;
         let mut numbers = BulkRun::sums_of(first).0..=BulkRun::sums_of(first + k - 1).0;
-        // Those that read tell nothing of the parity.
-        let reads = |number| self.sums_cache().whole(run.sums(number, self.shape())).is_some();
-        Ok(known.is_ok() && !numbers.all(reads))
+        // What was learnt of some groups is no sums sector yet.
+        let is_whole = |number| self.sums_cache().whole(run.sums(number, self.shape())).is_some();
+        Ok(if numbers.all(is_whole) { Known::Sums } else { Known::Data })
     }
 
     /// Reads a sums sector from the device into memory; `None` if it does not read.

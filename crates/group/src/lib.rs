@@ -36,7 +36,7 @@ mod update;
 mod void;
 mod written;
 
-pub use bulk::{BulkUpdate, GroupChanges, LostGroup, SumsUpdate};
+pub use bulk::{BulkUpdate, GroupChanges, Known, LostGroup, SumsUpdate};
 pub use code::{GroupCode, GroupCodeError};
 pub use groups::{Cached, GroupError, Groups, NOTHING_CACHED, NewGroup};
 pub use pace::{Mending, Pace, TRIED_SECTORS};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use claystone_env::testing::sector_pattern;
 use claystone_env::{Effort, Sector};
 use claystone_group::{
-    BulkRun, Change, GroupChanges, GroupError, GroupPlace, GroupShape, Groups, Member, ShownRun, SumsSector,
+    BulkRun, Change, GroupChanges, GroupError, GroupPlace, GroupShape, Groups, Known, Member, ShownRun, SumsSector,
     UpdateChoice, UpdateWay, sector_sum,
 };
 use proptest::prelude::*;
@@ -583,11 +583,12 @@ fn a_group_that_is_torn_or_lost_does_not_vouch_for_itself() {
     case.device.state().lost.insert(case.sums(0));
     case.device.overwrite(case.sector(1, Member::Parity(0)), &sector_pattern(9, 5));
     case.device.state().lost.extend((0..6).map(|at| case.sector(2, Member::Data(at))));
-    let vouching = |groups: &Groups| [0, 1, 2, 3].map(|group| groups.vouches(case.run, group).expect("it works"));
-    assert_eq!(vouching(&case.groups), [true, false, false, true]);
-    assert_eq!(vouching(&case.groups), [true, false, false, true], "what was learnt of them is no sums sector");
+    let known = |groups: &Groups| [0, 1, 2, 3].map(|group| groups.known_by(case.run, group).expect("it works"));
+    let expected = [Known::Data, Known::Nothing, Known::Nothing, Known::Data];
+    assert_eq!(known(&case.groups), expected);
+    assert_eq!(known(&case.groups), expected, "what was learnt of them is no sums sector");
     case.device.state().lost.clear();
-    assert_eq!(vouching(&groups(&case.device, 250, 5)), [false; 4], "it reads again");
+    assert_eq!(known(&groups(&case.device, 250, 5)), [Known::Sums; 4], "it reads again");
 }
 
 /// Group 4 begins under one sums sector and ends under another, which no retry reads, nor a group under it, group 6.
