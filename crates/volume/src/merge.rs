@@ -206,6 +206,12 @@ impl Inner {
         }
     }
 
+    /// What is needed of some stripes no more may let others be merged.
+    pub(crate) fn try_all_again(&self) {
+        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.merge_wanted.notify_one();
+    }
+
     /// Takes stripes alone, as the records have them now: upkeep may have moved chunks, and from now on it does not. Their
     /// records say from here on that they changed since they were verified. Stripes that somebody else has are left out;
     /// what has no stripe yet gets one, what shares one gets its own, and what is all zeros has none any more.

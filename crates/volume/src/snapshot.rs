@@ -75,7 +75,8 @@ impl Inner {
         // That these merges are over is durable before others may own what they wrote: an opening writes nothing again.
         self.log.sync().await.map_err(|error| self.log_failed(error))?;
         let record = self.meta.create_snapshot(self.lease, name, self.env.clock.wall()).await?;
-        // All stripes are shared now: what is written from here on is copied with them.
+        // All stripes are shared now: what is written from here on is copied with them. Whose own one is again, once the snapshot is deleted, is
+        // known when it is merged: no writer is held up by all of them at once.
         let positions: Vec<u64> = self.known.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         let mut diffs = self.diffs();
         positions.into_iter().for_each(|position| diffs.set_begun(position, Some(0)));

@@ -136,6 +136,7 @@ impl Inner {
                 timeout(&*self.env.clock, LOOK_AGAIN, merged).await;
                 continue;
             }
+            used_up = None;
             let released = self.diffs().released() * u64::from(self.geometry.page_bytes);
             match gatekeeper.wait(now, bytes, used, released) {
                 Duration::ZERO => return Ok(()),

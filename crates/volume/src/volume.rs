@@ -310,18 +310,6 @@ impl Inner {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&position).cloned()
     }
 
-    /// Counts what merges will write into the log as if no stripe were shared; a merge finds those that are.
-    pub(crate) fn count_as_own(&self) {
-        let known: Vec<(u64, Arc<StripeRecord>)> = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.iter().map(|(position, stripe)| (*position, stripe.clone())).collect()
-        };
-        let mut diffs = self.diffs();
-        for (position, stripe) in known {
-            diffs.set_begun(position, Some(self.codings.logged_bytes(stripe.code)));
-        }
-    }
-
     pub(crate) fn remember(&self, position: u64, stripe: Option<StripeRecord>) {
         let chunks = |stripe: &StripeRecord| u64::from(stripe.code.shape().chunks());
         let new = stripe.map(Arc::new);

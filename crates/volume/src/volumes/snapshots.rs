@@ -114,9 +114,9 @@ impl Volumes {
         }
         let dead = self.meta.delete_snapshot(record.id).await?;
         open.remove(&record.id);
-        // Whoever had stripes with it may have them alone now.
+        // Whoever had stripes with it may have them alone now, and needs no disks for new ones.
         let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
-        slots.iter().filter_map(|slot| slot.state().working()).for_each(|volume| volume.inner.count_as_own());
+        slots.iter().filter_map(|slot| slot.state().working()).for_each(|volume| volume.inner.try_all_again());
         Ok(dead)
     }
 
