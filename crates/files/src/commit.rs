@@ -262,8 +262,8 @@ impl Disk {
 
     /// Sees to it that half of the journal is free, so that more can be applied: by a checkpoint, and if old entries
     /// must stay for what waits elsewhere, by writing that again behind all others. It is less than half
-    /// ([`Disk::admit`]). What is applied at once takes a quarter and a little, for sectors and as much for sums, and writing again
-    /// what must stay an eighth and a little, for whoever opens the disk after a crash.
+    /// ([`Disk::admit`]). What is applied at once takes a quarter and a little, for sectors and as much for sums (after a crash as
+    /// much as a group has, in portions), and writing again what must stay an eighth and a little, for whoever opens the disk after a crash.
     ///
     /// # Errors
     /// As [`Disk::commit`].

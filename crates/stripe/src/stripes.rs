@@ -245,17 +245,17 @@ impl Stripes {
         homes: &Homes,
         durability: Durability,
     ) -> Result<StripeWriter, StripeError> {
-        self.assert_fewer_disks(code)?;
+        self.assert_disks(code)?;
         let spending = Spending { chunks_max: code.tolerance(), for_room: false };
         StripeWriter::new(self, code, Placing::AtHome(homes), Banding::one(data_bytes), durability, spending).await
     }
 
-    /// Whether there are disks now for [`Stripes::writer_on_fewer_disks`], as far as is known before anything is written.
-    pub fn has_fewer_disks(&self, code: CodeSpec) -> bool {
-        self.assert_fewer_disks(code).is_ok()
+    /// Whether there are disks enough now for [`Stripes::writer_on_fewer_disks`], as far as is known before anything is written.
+    pub fn may_write_on_fewer_disks(&self, code: CodeSpec) -> bool {
+        self.assert_disks(code).is_ok()
     }
 
-    fn assert_fewer_disks(&self, code: CodeSpec) -> Result<(), StripeError> {
+    fn assert_disks(&self, code: CodeSpec) -> Result<(), StripeError> {
         let (disks, available) = (usize::from(code.disks_min()), self.stores.candidates().len());
         let needed = disks.min(available + self.stores.full());
         if available < needed { Err(StripeError::TooFewDisks { needed, available }) } else { Ok(()) }

@@ -8,7 +8,8 @@
 //! 4. While they are frozen, a merge finds the pages as they were then: a diff of then that a later one takes the place of
 //!    is kept beside it.
 //! 5. `to_come` counts the pages at positions that have a stripe, whichever came first, each with the bytes that the merge of a
-//!    page writes into the log there; none of a stripe all of whose pages are zeros, which is given back as a whole.
+//!    page writes into the log there: nothing where the stripe is known to be shared; none of a stripe all of whose pages are zeros,
+//!    which is given back as a whole.
 //!
 //! Left out: contents. They are in the log.
 

@@ -72,9 +72,9 @@ pub(crate) struct PutOff {
 /// Why a stripe could not be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lacks {
-    /// Disks for new chunks, or room for these on them or in the records.
+    /// Disks for new chunks, or room for these on them or in the records; or who reads a shared stripe is in the way.
     Disks,
-    /// Bytes that are lost, room in the log, or somebody has it: what is written may bring that, or show that it is there.
+    /// Bytes that are lost, or room in the log: what is written may bring that, or show that it is there.
     Else,
 }
 
@@ -566,7 +566,7 @@ impl Inner {
         let diffs = self.diffs().stripe(position);
         let released: Vec<(Page, LogPlace)> = diffs.iter().map(|(page, diff)| (*page, diff.at)).collect();
         if diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros) {
-            if !self.stripes.has_fewer_disks(self.new_code(None)) {
+            if !self.stripes.may_write_on_fewer_disks(self.new_code(None)) {
                 self.put_off(position, Lacks::Disks);
                 return Ok(());
             }

@@ -160,7 +160,7 @@ impl Inner {
             return Ok(Outcome::Copied(Box::new(Copied::zeros(position, old, diffs))));
         }
         let has_content = diffs.iter().any(|(_, diff)| diff.kind != DiffKind::Zeros);
-        if has_content && !self.stripes.has_fewer_disks(self.new_code(Some(&old))) {
+        if has_content && !self.stripes.may_write_on_fewer_disks(self.new_code(Some(&old))) {
             return Ok(Outcome::NotNow);
         }
         let contents = match self.contents(&diffs).await {
