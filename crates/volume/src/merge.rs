@@ -64,7 +64,8 @@ struct Patch {
 /// A stripe that could not be merged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PutOff {
-    /// The round in which it is tried again.
+    /// The first round in which it is tried again, behind those that nobody tried yet. Until it is, it counts as one that cannot be merged: of
+    /// many not all are tried within so many rounds.
     until: u64,
     lacks: Lacks,
 }
@@ -134,12 +135,13 @@ impl Inner {
         }
         let chosen = self.choose(pages_max);
         let mut report = self.merge_stripes(&chosen.positions, chosen.up_to).await?;
-        if report.pages == 0 && !chosen.positions.is_empty() {
+        let is_in_vain = report.pages == 0;
+        if is_in_vain && !chosen.positions.is_empty() {
             // What it chose somebody has, or it waits for space or for repairs; others go on.
             let others = self.choose_others(pages_max);
             report.add(&self.merge_stripes(&others, u64::MAX).await?);
         }
-        report.pages_carried = self.carry_over().await?;
+        report.pages_carried = self.carry_over(is_in_vain).await?;
         if report.pages_carried > 0 {
             self.log.tend().await.map_err(|error| self.log_failed(error))?;
             self.merged.lock().unwrap_or_else(PoisonError::into_inner).1.pages_carried += report.pages_carried;
@@ -153,6 +155,10 @@ impl Inner {
     /// Merges what these stripes have diffs for in segments up to this one. The caller has `merging`.
     pub(crate) async fn merge_stripes(&self, positions: &[u64], up_to: u64) -> Result<MergeReport, BlocksError> {
         let mut report = MergeReport::default();
+        {
+            let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+            positions.iter().for_each(|position| _ = put_off.remove(position));
+        }
         let mut left = positions;
         while !left.is_empty() {
             let stripes = if self.gives_way() { TOUCH_STRIPES_BESIDE_WRITERS } else { TOUCH_STRIPES };
@@ -190,8 +196,11 @@ impl Inner {
         self.put_off.lock().unwrap_or_else(PoisonError::into_inner).insert(position, put_off);
     }
 
-    fn is_put_off(&self, position: u64) -> bool {
-        self.put_off.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&position)
+    /// Whether a stripe was tried, and could not be merged; also when it will be tried again, or only until then.
+    fn is_put_off(&self, position: u64, also_due: bool) -> bool {
+        let put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = self.rounds.load(Ordering::Relaxed);
+        put_off.get(&position).is_some_and(|put_off| also_due || put_off.until > round)
     }
 
     /// What was written may let a stripe be merged that could not be. One that lacks disks it helps only where all of it is zeros now: else it
@@ -248,6 +257,8 @@ impl Inner {
         let mut patches = Vec::new();
         for stripe in touched {
             let (position, hold) = holds.remove(&stripe.id).expect("it was asked for once");
+            // Nobody shares it, any more.
+            self.diffs().set_begun(position, Some(self.codings.logged_bytes(stripe.code)));
             self.remember(position, Some(stripe.clone()));
             let diffs = self.diffs().stripe_up_to(position, up_to);
             if diffs.is_empty() {
@@ -780,7 +791,7 @@ pub(crate) const INTENT_SECTORS: usize = 32;
 /// Pages that are read from the log by one call.
 const READ_TOGETHER: usize = 16;
 const ROUNDS_MAX: usize = 1000;
-/// A stripe that could not be merged is left out for so many rounds.
+/// A stripe that could not be merged is left out for so many rounds at least.
 const PUT_OFF_ROUNDS: u64 = 16;
 const GIVE_UP_TRIES: usize = 8;
 const ALONE_TRIES: usize = 6000;

@@ -20,9 +20,9 @@
 //! 3. A segment that a later one names must be whole, on all its disks together, up to where that one says it ended.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use claystone_chunk::Lease;
+use claystone_chunk::{Lease, StripeId};
 use claystone_env::Env;
 use claystone_meta::{Meta, VolumeRecord};
 use claystone_stripe::Stripes;
@@ -32,7 +32,7 @@ use crate::diffs::Diffs;
 use crate::geometry::Geometry;
 use crate::log::{Log, LogSettings, LogStart, Recovery, TimedStores};
 use crate::settings::Settings;
-use crate::volume::{Parts, Volume};
+use crate::volume::{Inner, Parts, Volume};
 use crate::volumes::{Held, log_fits, segment_bytes_min};
 
 /// Opens a volume, as the module says. `held`: stripes that were kept since a merge left them half written; those that a
@@ -103,7 +103,23 @@ pub(crate) async fn open(
     held.clear();
     volume.inner.log.sync().await?;
     volume.inner.log.tend().await?;
+    expect_copies(&volume.inner).await?;
     Ok(volume)
+}
+
+/// Of stripes that are shared merges log nothing: they are copied.
+async fn expect_copies(inner: &Inner) -> Result<(), VolumeError> {
+    let stripes: Vec<(StripeId, u64)> = {
+        let known = inner.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(position, stripe)| (stripe.id, *position)).collect()
+    };
+    for some in stripes.chunks(STRIPES_PAGE) {
+        let some: BTreeMap<StripeId, u64> = some.iter().copied().collect();
+        let shared = inner.meta.shared(&some.keys().copied().collect::<Vec<_>>()).await?;
+        let mut diffs = inner.diffs();
+        shared.iter().for_each(|stripe| diffs.set_begun(some[stripe], Some(0)));
+    }
+    Ok(())
 }
 
 const STRIPES_PAGE: usize = 1000;

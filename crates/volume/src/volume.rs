@@ -310,6 +310,7 @@ impl Inner {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&position).cloned()
     }
 
+    /// What is at a position from now on. What merges will log of a stripe of another name or code is counted as if nobody shared it.
     pub(crate) fn remember(&self, position: u64, stripe: Option<StripeRecord>) {
         let chunks = |stripe: &StripeRecord| u64::from(stripe.code.shape().chunks());
         let new = stripe.map(Arc::new);
@@ -323,8 +324,12 @@ impl Inner {
             self.chunks.fetch_sub(old.as_deref().map_or(0, chunks), Ordering::AcqRel);
             old
         };
-        let logged_bytes = new.as_deref().map(|stripe| self.codings.logged_bytes(stripe.code));
-        self.diffs().set_begun(position, logged_bytes);
+        // Of one that only moved it stays what it was: nothing, where it is shared.
+        let form = |stripe: &Arc<StripeRecord>| (stripe.id, stripe.code);
+        if old.as_ref().map(form) != new.as_ref().map(form) {
+            let logged_bytes = new.as_deref().map(|stripe| self.codings.logged_bytes(stripe.code));
+            self.diffs().set_begun(position, logged_bytes);
+        }
         if new.is_none() {
             self.heats.lock().unwrap_or_else(PoisonError::into_inner).forget(position);
         }

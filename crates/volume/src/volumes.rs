@@ -438,6 +438,7 @@ impl Volumes {
             let _turn = slot.turn.lock().await;
             volumes.close_unused(&slot, &record).await?;
             let dead = volumes.meta.delete_volume(record.id).await?;
+            volumes.try_all_again();
             volumes.slots().remove(&record.id);
             slot.held.clear();
             // What an absent disk has of its log is forgotten when it is back.

@@ -24,11 +24,11 @@ use crate::log::record::Record;
 use crate::volumes::segment_bytes_min;
 
 impl Inner {
-    /// Carries the diffs of the oldest segment over, if it is needed for nothing but diffs that could not be merged now.
-    /// Returns how many pages. The caller has `merging`.
-    pub(super) async fn carry_over(&self) -> Result<u64, BlocksError> {
+    /// Carries the diffs of the oldest segment over, if it is needed for nothing but diffs that could not be merged: now, or also, where a
+    /// round of merging was in vain, when they were tried. Returns how many pages. The caller has `merging`.
+    pub(super) async fn carry_over(&self, is_in_vain: bool) -> Result<u64, BlocksError> {
         let mut carried = 0;
-        for diffs in self.in_the_way().chunks(PAGES_AT_ONCE) {
+        for diffs in self.in_the_way(is_in_vain).chunks(PAGES_AT_ONCE) {
             carried += self.carry(diffs).await?;
         }
         Ok(carried)
@@ -40,7 +40,7 @@ impl Inner {
     }
 
     /// The diffs of the oldest segment, if they are what keeps it and it is worth while to carry them over; ascending.
-    fn in_the_way(&self) -> Vec<(Page, Diff)> {
+    fn in_the_way(&self, is_in_vain: bool) -> Vec<(Page, Diff)> {
         if !self.log_is_long() {
             return Vec::new();
         }
@@ -50,7 +50,8 @@ impl Inner {
             let Some(oldest) = diffs.oldest_live() else { return Vec::new() };
             (oldest, diffs.pinning(oldest), diffs.content_pages() * u64::from(self.geometry.page_bytes))
         };
-        if view.last() == Some(oldest) || !positions.iter().all(|position| self.waits(*position)) {
+        let waits = |position: &u64| self.is_put_off(*position, is_in_vain) || self.is_held(*position);
+        if view.last() == Some(oldest) || !positions.iter().all(waits) {
             return Vec::new();
         }
         let in_oldest: Vec<(Page, Diff)> = {
@@ -62,10 +63,9 @@ impl Inner {
         if is_sparse || needed * 4 <= view.bytes() * 3 { in_oldest } else { Vec::new() }
     }
 
-    /// Whether the diffs of a stripe cannot be merged now: they were tried, or somebody has it.
-    pub(super) fn waits(&self, position: u64) -> bool {
-        self.is_put_off(position)
-            || self.stripe(position).is_some_and(|stripe| self.stripes.try_alone(stripe.id).is_none())
+    /// Whether somebody has a stripe.
+    pub(super) fn is_held(&self, position: u64) -> bool {
+        self.stripe(position).is_some_and(|stripe| self.stripes.try_alone(stripe.id).is_none())
     }
 
     async fn carry(&self, diffs: &[(Page, Diff)]) -> Result<u64, BlocksError> {

@@ -1,9 +1,11 @@
 //! What a round of merging takes on.
 
+use std::collections::BTreeMap;
+use std::iter::once_with;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::Inner;
+use super::{Inner, PutOff};
 use crate::diffs::Diffs;
 
 /// Stripes, and which of their diffs.
@@ -19,12 +21,13 @@ impl Inner {
     pub(super) fn choose(&self, pages_max: u64) -> Choice {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
-        put_off.retain(|_, put_off| put_off.until > round);
         let diffs = self.diffs();
+        put_off.retain(|position, put_off| put_off.until > round || diffs.has(*position));
         let of = |first: &[u64], up_to: u64| {
-            let coldest = diffs.coldest().filter(|position| !first.contains(position));
-            let all = first.iter().copied().chain(coldest).filter(|position| !put_off.contains_key(position));
-            Choice { positions: enough(&diffs, all, up_to, pages_max), up_to }
+            let others = |position: &u64| first.binary_search(position).is_err();
+            let first = in_turn(&put_off, round, || first.iter().copied());
+            let coldest = in_turn(&put_off, round, || diffs.coldest().filter(others));
+            Choice { positions: enough(&diffs, first.chain(coldest), up_to, pages_max), up_to }
         };
         let wants_room = self.log_is_long() || self.used_percent_with(&diffs) >= self.settings.merge_from_percent;
         if let Some(oldest) = diffs.oldest_live().filter(|_| wants_room) {
@@ -41,10 +44,29 @@ impl Inner {
     /// The coldest stripes, whole, of those that nobody else has and that are not put off.
     pub(super) fn choose_others(&self, pages_max: u64) -> Vec<u64> {
         let coldest: Vec<u64> = self.diffs().coldest().collect();
-        let others = coldest.into_iter().filter(|position| !self.waits(*position)).take(STRIPES_MAX);
-        let others: Vec<u64> = others.collect();
+        let put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = self.rounds.load(Ordering::Relaxed);
+        let others = in_turn(&put_off, round, || coldest.iter().copied());
+        let others: Vec<u64> = others.filter(|position| !self.is_held(*position)).take(STRIPES_MAX).collect();
         enough(&self.diffs(), others.into_iter(), u64::MAX, pages_max)
     }
+}
+
+/// Those of these stripes that may be tried in a round: who was put off until then comes behind those that nobody tried yet, the one that has
+/// waited longest first, so that each has its turn.
+fn in_turn<'a, I: Iterator<Item = u64> + 'a>(
+    put_off: &'a BTreeMap<u64, PutOff>,
+    round: u64,
+    positions: impl Fn() -> I + 'a,
+) -> impl Iterator<Item = u64> + 'a {
+    let untried = positions().filter(|position| !put_off.contains_key(position));
+    let due = move || {
+        let since = |position: u64| Some((put_off.get(&position)?.until, position));
+        let mut due: Vec<(u64, u64)> = positions().filter_map(since).filter(|(until, _)| *until <= round).collect();
+        due.sort_by_key(|(until, _)| *until);
+        due.into_iter().map(|(_, position)| position)
+    };
+    untried.chain(once_with(due).flatten())
 }
 
 /// A segment of the log, and how much in it is needed: diffs, and intents.
@@ -97,12 +119,23 @@ const HARDLY_MORE: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {
+    use super::super::Lacks;
     use super::*;
 
     /// Segments from number 10 on that have so many things in 64 KiB.
     fn up_to_of(things: &[u64], pages_max: u64) -> Option<u64> {
         let needed = |(segment, things): (u64, &u64)| Needed { segment, bytes: 65536, things: *things };
         up_to(&(10..).zip(things).map(needed).collect::<Vec<_>>(), pages_max)
+    }
+
+    #[test]
+    fn who_was_put_off_first_is_tried_again_first_behind_those_nobody_tried() {
+        let put_off = [(1, 20), (2, 19), (4, 19), (5, 21), (6, 18)];
+        let put_off = put_off.map(|(position, until)| (position, PutOff { until, lacks: Lacks::Disks }));
+        let put_off = BTreeMap::from(put_off);
+        let turns = |round| in_turn(&put_off, round, || 1..9).collect::<Vec<u64>>();
+        assert_eq!(turns(17), [3, 7, 8]);
+        assert_eq!(turns(20), [3, 7, 8, 6, 2, 4, 1]);
     }
 
     #[test]

@@ -114,10 +114,16 @@ impl Volumes {
         }
         let dead = self.meta.delete_snapshot(record.id).await?;
         open.remove(&record.id);
-        // Whoever had stripes with it may have them alone now, and needs no disks for new ones.
-        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
-        slots.iter().filter_map(|slot| slot.state().working()).for_each(|volume| volume.inner.try_all_again());
+        self.try_all_again();
         Ok(dead)
+    }
+
+    /// Whoever had stripes with somebody who is gone may have them alone now, and needs no disks for new ones.
+    pub(super) fn try_all_again(&self) {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        // Nobody becomes a user of the volume by this.
+        let inners = slots.iter().filter_map(|slot| slot.state().volume().map(|volume| volume.inner.clone()));
+        inners.for_each(|inner| inner.try_all_again());
     }
 
     /// Makes a volume that has what a snapshot has, and shares its stripes until one of them is written.
@@ -159,6 +165,7 @@ impl Volumes {
             let _turn = slot.turn.lock().await;
             volumes.close_unused(&slot, &record).await?;
             let dead = volumes.meta.revert_volume(record.id, snapshot.id).await?;
+            volumes.try_all_again();
             // What a merge had left changed in part is dead.
             slot.held.clear();
             slot.state().refused = None;

@@ -1,11 +1,15 @@
 //! Snapshots and clones: what they hold while writers go on, what is shared and for how long, what is refused, and what a
 //! crash at any step of taking one, copying a stripe or going back leaves.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use claystone_chunk::testing::pattern;
 use claystone_chunk::{ByteRange, DiskId};
 use claystone_meta::{MetaError, SnapshotTally};
-use claystone_volume::{Access, Blocks, BlocksError, Durable, Settings, SnapshotName, SpanKind, VolumeError, joined};
+use claystone_volume::{
+    Access, Blocks, BlocksError, Durable, Settings, SnapshotName, SpanKind, Volume, VolumeError, joined,
+};
 
 use crate::world::{World, check, scribble, settings};
 
@@ -419,6 +423,71 @@ async fn writers_go_on_while_shared_stripes_cannot_be_copied() {
         assert_eq!(volume.status().diff_pages, 0);
         check(&volume, &model, "in stripes").await;
     }
+}
+
+/// A volume of shared stripes with diffs in all of them, on disks of which one is full, and what it holds.
+async fn waiting_for_a_disk(settings: Settings, writes: u64) -> (World, Volume, Vec<u8>) {
+    let world = World::with(6, settings, 1).await;
+    let volume = world.create("v", 32 * MIB, "rs:4+2").await;
+    let mut model = vec![1; 32 << 20];
+    for start in (0..32).map(|number| number * MIB) {
+        let content = Bytes::from(vec![1; MIB as usize]);
+        volume.write(start, content, Durable::WithFlush).await.expect("written");
+    }
+    world.snapshot("v@s").await.expect("taken");
+    world.set_free_of(DiskId(5), 0);
+    for number in 0..writes {
+        let offset = number * 2741 % 8192 * 4096;
+        let content = pattern(number, 4096);
+        model[offset as usize..offset as usize + 4096].copy_from_slice(&content);
+        volume.write(offset, content, Durable::Now).await.expect("there is room");
+    }
+    (world, volume, model)
+}
+
+/// What cannot be merged is carried over though one round tries few of many stripes.
+#[tokio::test]
+async fn what_waits_is_carried_over_however_many_rounds_it_takes_to_try_all_of_it() {
+    let settings = Settings { merge_from_percent: 1000, merge_when_idle: Duration::MAX, ..tight() };
+    let (world, volume, mut model) = waiting_for_a_disk(settings, 2000).await;
+    for number in 0..2400 {
+        let content = pattern(number, 4096);
+        let offset = number % 8 * 4096;
+        model[offset as usize..offset as usize + 4096].copy_from_slice(&content);
+        volume.write(offset, content, Durable::Now).await.expect("there is room");
+    }
+    let status = volume.status();
+    let mut carried = 0;
+    for _ in 0..200 {
+        let report = volume.merge_once(1).await.expect("it works");
+        assert_eq!(report.pages, 0, "{report:?}");
+        carried += report.pages_carried;
+    }
+    assert!(carried > 0 && volume.status().log_bytes < status.log_bytes, "{status:?}, {:?}", volume.status());
+    check(&volume, &model, "carried over").await;
+    world.set_free_of(DiskId(5), 1 << 40);
+    volume.merge_all().await.expect("merged");
+    assert_eq!(volume.status().diff_pages, 0);
+    check(&volume, &model, "in stripes").await;
+}
+
+/// An opening knows which stripes are shared, of which merges log nothing.
+#[tokio::test]
+async fn who_opens_a_volume_goes_on_where_shared_stripes_cannot_be_copied() {
+    let (world, volume, mut model) = waiting_for_a_disk(tight(), 4000).await;
+    volume.flush().await.expect("flushed");
+    let before = volume.status().used_percent;
+    assert!((75..100).contains(&before), "{before} %");
+    drop(volume);
+    let world = world.crash().await;
+    world.set_free_of(DiskId(5), 0);
+    let volume = world.volumes.open("v").await.expect("it opens");
+    let after = volume.status().used_percent;
+    assert!(after <= before + 5, "{before} % before, {after} % after");
+    let content = pattern(7, 4096);
+    volume.write(0, content.clone(), Durable::WithFlush).await.expect("there is room");
+    model[..4096].copy_from_slice(&content);
+    check(&volume, &model, "opened").await;
 }
 
 // ---- Crashes ----
