@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "damages the files of a real directory behind the store's back")]
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,8 +12,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use claystone_chunk::testing::{Reopen, conformance, pattern, put, segments};
 use claystone_chunk::{
-    ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError, SegmentId,
-    Term,
+    ByteRange, ChunkError, ChunkId, ChunkStore, DiskId, Durability, Lease, NodeId, Overwrite, OwnerId, SegmentError,
+    SegmentId, Term,
 };
 use claystone_disk::{ClusterId, DirectoryStore, Expected, Identity, OpenError, Options, format, read_identity};
 use claystone_env::{Directory, DirectoryLock, Env, File, Space, WallTime};
@@ -360,6 +361,183 @@ impl File for SlowFile {
         self.hand.expected.lock().expect("no panic").push(offset..offset + bytes);
         self.inner.expect_overwriting(offset, bytes);
     }
+}
+
+/// What a system keeps in memory of files of segments. As with the common file systems, what a failed sync could not write is taken for
+/// written: it is read as before, no later sync writes it, and it is gone with the memory.
+#[derive(Default)]
+struct Memory {
+    next_sync_fails: AtomicBool,
+    files: Mutex<BTreeMap<String, Arc<Mutex<Pages>>>>,
+}
+
+#[derive(Default)]
+struct Pages {
+    content: Option<Vec<u8>>,
+    is_dirty: bool,
+}
+
+struct Remembering {
+    inner: HostDirectory,
+    memory: Arc<Memory>,
+}
+
+struct RememberingFile {
+    inner: Arc<dyn File>,
+    pages: Arc<Mutex<Pages>>,
+    memory: Arc<Memory>,
+}
+
+impl Memory {
+    fn pages(&self, path: &str) -> Arc<Mutex<Pages>> {
+        self.files.lock().expect("no panic").entry(path.to_owned()).or_default().clone()
+    }
+
+    fn lose_power(&self) {
+        self.files
+            .lock()
+            .expect("no panic")
+            .values()
+            .for_each(|pages| *pages.lock().expect("no panic") = Pages::default());
+    }
+}
+
+impl Remembering {
+    fn file(&self, inner: Arc<dyn File>, path: &str) -> Arc<dyn File> {
+        if !path.starts_with("segments/") {
+            return inner;
+        }
+        Arc::new(RememberingFile { inner, pages: self.memory.pages(path), memory: self.memory.clone() })
+    }
+}
+
+impl Directory for Remembering {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.inner.create(path).map(|file| self.file(file, path))
+    }
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.inner.open(path).map(|file| self.file(file, path))
+    }
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.make_dir(path)
+    }
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        self.inner.list(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let pages = self.memory.pages(from);
+        self.memory.files.lock().expect("no panic").insert(to.to_owned(), pages);
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        self.inner.sync_all()
+    }
+    fn space(&self) -> io::Result<Space> {
+        self.inner.space()
+    }
+    fn lock(&self) -> io::Result<DirectoryLock> {
+        self.inner.lock()
+    }
+}
+
+impl File for RememberingFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match &self.pages.lock().expect("no panic").content {
+            Some(content) => {
+                let range = offset as usize..offset as usize + into.len();
+                into.copy_from_slice(content.get(range).ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+            None => self.inner.read_at(offset, into),
+        }
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut pages = self.pages.lock().expect("no panic");
+        let mut content = pages.content.take().map_or_else(
+            || {
+                let mut content = vec![0; self.inner.bytes()? as usize];
+                self.inner.read_at(0, &mut content).map(|()| content)
+            },
+            Ok,
+        )?;
+        let end = offset as usize + bytes.len();
+        content.resize(content.len().max(end), 0);
+        content[offset as usize..end].copy_from_slice(bytes);
+        *pages = Pages { content: Some(content), is_dirty: true };
+        Ok(())
+    }
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.inner.reserve(bytes)?;
+        if let Some(content) = &mut self.pages.lock().expect("no panic").content {
+            content.resize(content.len().max(bytes as usize), 0);
+        }
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        let mut pages = self.pages.lock().expect("no panic");
+        if !std::mem::take(&mut pages.is_dirty) {
+            return self.inner.sync();
+        }
+        if self.memory.next_sync_fails.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("a medium that took nothing for a moment"));
+        }
+        self.inner.write_at(0, pages.content.as_ref().expect("it is dirty"))?;
+        self.inner.sync()
+    }
+    fn bytes(&self) -> io::Result<u64> {
+        let known = self.pages.lock().expect("no panic").content.as_ref().map(|content| content.len() as u64);
+        known.map_or_else(|| self.inner.bytes(), Ok)
+    }
+    fn forget_cache(&self) {
+        let mut pages = self.pages.lock().expect("no panic");
+        if !pages.is_dirty {
+            pages.content = None;
+        }
+    }
+}
+
+/// What a sync that failed left in memory is not read by who fences after that, as if the medium had it.
+#[tokio::test]
+async fn what_a_failed_sync_did_not_write_is_gone_for_whoever_fences() {
+    let disk = Disk::formatted().await;
+    let memory = Arc::new(Memory::default());
+    let open = async || {
+        let directory = Remembering { inner: HostDirectory::new(disk.root.path()), memory: memory.clone() };
+        let directory = Arc::new(directory);
+        DirectoryStore::open(&disk.env, directory, disk.worker.clone(), EXPECTED, options()).await.expect("open")
+    };
+    let id = SegmentId { owner: OwnerId(1), number: 1 };
+    let parts = [ByteRange { offset: 0, bytes: 5000 }, ByteRange { offset: 5000, bytes: 5000 }];
+    let store = open().await;
+    let segments = store.segments();
+    segments.create_segment(1, lease(1), 100_000).await.expect("create");
+    segments.append(1, lease(1), 0, pattern(1, 5000)).await.expect("append");
+    segments.sync_segment(1, lease(1)).await.expect("synced");
+    segments.append(1, lease(1), 5000, pattern(2, 5000)).await.expect("append");
+    memory.next_sync_fails.store(true, Ordering::SeqCst);
+    segments.sync_segment(1, lease(1)).await.expect_err("the medium did not take it");
+    drop(store);
+
+    let store = open().await;
+    let segments = store.segments();
+    segments.fence(lease(2)).await.expect("fence");
+    let read = segments.read_segment(id, &parts).await.expect("readable");
+    segments.sync_segment(1, lease(2)).await.expect("there is nothing to write");
+    drop(store);
+    memory.lose_power();
+    let store = open().await;
+    assert_eq!(store.segments().read_segment(id, &parts).await.expect("readable"), read);
+    assert_eq!(read[0], pattern(1, 5000), "what was synced stays");
+    assert_ne!(read[1], pattern(2, 5000));
 }
 
 async fn slow_store(disk: &Disk) -> (Arc<DirectoryStore>, Arc<Hand>) {

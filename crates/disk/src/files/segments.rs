@@ -282,7 +282,29 @@ impl Files {
         // With it the names of segments, which an earlier process made and perhaps did not live to sync: who fences now will
         // count on what it finds.
         self.sync_segment_names("syncing a fence's name")?;
+        self.forget_cached(&owner, lease.owner)?;
         lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Durable };
+        Ok(())
+    }
+
+    /// Where a sync failed, perhaps of an earlier run, the system may keep what it could not write as if the medium had it, and a later
+    /// sync of that succeeds. So what whoever fenced now reads of segments that were there before comes from the medium, or waits to be
+    /// written, and then a sync tells how that went.
+    fn forget_cached(&self, owner: &Owner, id: OwnerId) -> Result<(), Refused> {
+        for name in self.segment_names()? {
+            let Name::Segment(segment) = name else { continue };
+            if segment.owner != id || lock(&owner.state).entries.contains_key(&segment.number) {
+                continue;
+            }
+            match self.directory.open(&segment_path(segment)) {
+                Ok(file) => file.forget_cache(),
+                Err(error) if is_passing(error.kind()) => {
+                    return Err(self.unavailable(format!("opening a segment: {error}")));
+                }
+                // Who reads it finds out.
+                Err(_) => {}
+            }
+        }
         Ok(())
     }
 
