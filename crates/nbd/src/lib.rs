@@ -6,7 +6,7 @@
 //!    connections go on.
 //! 3. A connection holds at most [`Settings::requests_max`] requests and [`Settings::bytes_max`] bytes of their contents,
 //!    from a request's arrival until its reply is sent; then it reads no further. A handshake holds one option.
-//! 4. A request that began is finished, also when its client is gone; only the hard end of a shutdown drops it.
+//! 4. A request that began is finished, unless its client is gone without a disconnect, or a shutdown comes to its hard end.
 //! 5. Nothing here opens a socket or a file: listener and certificates come from outside.
 //!
 //! What is spoken: fixed newstyle with TLS, structured replies, `base:allocation`; all commands but `CACHE` and `RESIZE`.

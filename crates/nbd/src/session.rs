@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. A request is held, and counted, from its head until the last byte of its reply is sent. Without room for the next
-//!    one nothing is read.
+//!    one nothing is read, but for who has hung up: all that he sent is, which the kernel has, until it is known how he went.
 //! 2. A running request is dropped only with the session, or when the client is gone without a disconnect: he cannot know what of
 //!    it was done, may connect anew and write the same bytes, and a long request that waits must not come over them then.
 //! 3. After a disconnect, an end of the stream, [`Session::stop`] or a request with which the device failed nothing is
@@ -225,10 +225,7 @@ impl Session {
                     };
                     let held_bytes = self.held_bytes + u64::from(request.held_bytes());
                     if self.held_requests >= self.room.requests_max || held_bytes > self.room.bytes_max {
-                        if self.has_hung_up {
-                            self.is_client_gone = true;
-                            self.stop();
-                        }
+                        self.see_how_he_went(cx);
                         return false;
                     }
                     self.input.advance(REQUEST_BYTES);
@@ -260,6 +257,28 @@ impl Session {
                         Err(rejection) => self.refuse(&request, rejection, "the request is malformed or too long"),
                     }
                 }
+            }
+        }
+    }
+
+    /// Of a client that sends nothing any more, whether a disconnect is behind what there is no room for. That is all done then.
+    fn see_how_he_went(&mut self, cx: &mut Context<'_>) {
+        while self.has_hung_up {
+            let disconnects = disconnects(&self.input).or_else(|| {
+                self.input.reserve(INPUT_BYTES);
+                match pin!(self.stream.read_buf(&mut self.input)).poll(cx) {
+                    Poll::Pending => None,
+                    Poll::Ready(Ok(0) | Err(_)) => Some(false),
+                    Poll::Ready(Ok(_)) => disconnects(&self.input),
+                }
+            });
+            match disconnects {
+                Some(true) => self.has_hung_up = false,
+                Some(false) => {
+                    self.is_client_gone = true;
+                    return self.stop();
+                }
+                None => return,
             }
         }
     }
@@ -357,6 +376,17 @@ impl Session {
             self.output.head(simple_reply(request.cookie, Some(rejection)));
         }
         self.output.end_reply(request.held_bytes());
+    }
+}
+
+/// Whether one of these requests is a disconnect, or they end with something that is none; `None`: that lies further on.
+fn disconnects(mut requests: &[u8]) -> Option<bool> {
+    loop {
+        let Some(request) = Request::parse(requests.first_chunk()?) else { return Some(false) };
+        if request.command(Agreement::default()) == Ok(Command::Disconnect) {
+            return Some(true);
+        }
+        requests = requests.get(REQUEST_BYTES + request.payload_bytes() as usize..)?;
     }
 }
 

@@ -791,6 +791,37 @@ async fn a_client_that_is_gone_is_missed_though_there_is_no_room_for_what_he_sen
     assert!(gated.written.lock().expect("no panic").is_empty());
 }
 
+/// What he asked for before a disconnect is done.
+#[tokio::test]
+async fn a_client_that_sends_a_disconnect_and_nothing_more_is_served_though_there_is_no_room() {
+    let gated = Gated::new();
+    let (hang_up, hung_up) = oneshot::channel();
+    let hung_up = async { hung_up.await.expect("it is told") };
+    let mut client = client_until(gated.clone(), Tls::Off, Settings { requests_max: 2, ..settings() }, hung_up);
+    client.go("a", false).await;
+    let mut cookies = Vec::new();
+    for number in 1..=4 {
+        cookies.push(client.send(0, WRITE, number * 8192, 4, b"late").await);
+    }
+    gated.until_running(2).await;
+    // Nobody has read this when he hangs up.
+    cookies.push(client.send(0, WRITE, 0, 40_000, &[1; 40_000]).await);
+    client.send(0, DISC, 0, 0, b"").await;
+    client.stream.shutdown().await.expect("the other direction stays");
+    hang_up.send(()).expect("the server waits for it");
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    gated.gate.add_permits(10);
+    for cookie in cookies {
+        assert_eq!(client.reply((0, 0)).await, (cookie, Reply::Done));
+    }
+    client.end().await.expect("in order");
+    let mut written = gated.written.lock().expect("no panic").clone();
+    written.sort_unstable();
+    assert_eq!(written, [0, 8192, 16384, 24576, 32768]);
+}
+
 #[tokio::test]
 async fn a_shutdown_ends_handshakes_at_once_and_all_in_the_end() {
     let mut greeted = client_of(Arc::new(memory()), Tls::Off);
