@@ -6,7 +6,8 @@
 //! | ISA-L | `libisal.so.2` of the system, or the file that `CLAYSTONE_ISAL` names | it can be loaded |
 //! | klauspost/reedsolomon | Go's modules, through the program in bench/peers/klauspost | `go` is on PATH |
 //!
-//! Debian 12 has ISA-L 2.30, which knows no GFNI and is a third as fast as 2.31 and later: its name says so.
+//! Debian 12 has ISA-L 2.30, which knows no GFNI and is a third as fast as 2.31 and later: its name says so. Goals are set against
+//! 2.32 or later with GFNI.
 //!
 //! Invariants:
 //! 1. Peers are compiled with the feature `peers` only.
@@ -97,11 +98,10 @@ impl Peers {
         &self.absent
     }
 
-    /// Whether those that Reed-Solomon's goals are set against are all here: ISA-L as it is with GFNI, and klauspost.
+    /// Whether those that Reed-Solomon's goals are set against are all here: ISA-L 2.32 or later with GFNI, and klauspost.
     pub fn is_complete(&self) -> bool {
         let names = self.names();
-        let is_here = |name: &str| names.iter().any(|here| here.starts_with(name) && !here.ends_with(WITHOUT_GFNI));
-        is_here(ISAL) && is_here(KLAUSPOST)
+        names.iter().any(|name| is_isal_of_goals(name)) && names.iter().any(|name| name.starts_with(KLAUSPOST))
     }
 
     /// Those that can do what the plan says.
@@ -127,13 +127,43 @@ impl Peers {
     }
 }
 
-#[cfg(all(test, not(feature = "peers")))]
+/// Whether the name is of an ISA-L that goals are set against. Libraries before 2.32 do not say their version and are named by their
+/// file.
+fn is_isal_of_goals(name: &str) -> bool {
+    let Some(version) = name.strip_prefix(ISAL).filter(|version| !version.ends_with(WITHOUT_GFNI)) else {
+        return false;
+    };
+    let mut numbers = version.trim().split('.').map_while(|number| number.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|version| version >= ISAL_LEAST)
+}
+
+const ISAL_LEAST: (u32, u32) = (2, 32);
+
+#[cfg(test)]
 mod tests {
-    use super::Peers;
+    use super::is_isal_of_goals;
 
     #[test]
+    fn goals_are_set_against_isal_2_32_or_later_with_gfni() {
+        for name in ["isa-l 2.32.0", "isa-l 2.32.1", "isa-l 2.40", "isa-l 3.0.0"] {
+            assert!(is_isal_of_goals(name), "{name}");
+        }
+        for name in [
+            "isa-l 2.31.1",
+            "isa-l 2.32.1 without GFNI",
+            "isa-l libisal.so.2.0.30 without GFNI",
+            "isa-l libisal.so.2.0.31",
+            "isa-l of unknown version",
+            "klauspost 2.32.0",
+        ] {
+            assert!(!is_isal_of_goals(name), "{name}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "peers"))]
     fn a_build_without_peers_says_how_to_get_them() {
-        let text = Peers::find().expect_err("the feature is off").to_string();
+        let text = super::Peers::find().expect_err("the feature is off").to_string();
         assert!(text.contains("--features peers"), "{text}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. A figure from too few quiet samples is not judged: its row has a goal and no verdict, and a line says so.
-//! 2. A goal on a ratio is dropped where there is nobody to be compared with, and those of Reed-Solomon are not judged
-//!    where ISA-L with GFNI or klauspost is absent: to be ahead of the others would say nothing.
+//! 2. A goal on a ratio is dropped where there is nobody to be compared with, and those of Reed-Solomon, and of Clay beside ISA-L, are
+//!    not judged where ISA-L 2.32 or later with GFNI or klauspost is absent: to be ahead of the others would say nothing.
 
 use anyhow::ensure;
 use claystone_bench::{Comparison, Effort, Peers, Plan, Step, cells, compare, reads};
@@ -50,7 +50,9 @@ pub fn codes(choice: &Choice) -> anyhow::Result<Measured> {
     }
     let is_complete = !choice.peers || peers.is_complete();
     if !is_complete {
-        note(format_args!("without ISA-L with GFNI, or without klauspost: goals of Reed-Solomon are not judged"));
+        note(format_args!(
+            "without ISA-L 2.32 or later with GFNI, or without klauspost: goals of Reed-Solomon, and beside ISA-L, are not judged"
+        ));
     }
     rows("codes", measured(cells::codes(), &peers, choice)?, choice, is_complete)
 }
@@ -82,10 +84,10 @@ fn is_in(name: &str, choice: &Choice) -> bool {
     choice.case.as_ref().is_none_or(|case| name.contains(case))
 }
 
-/// Whether a goal on this is on a place among all peers that know Reed-Solomon codes.
+/// Whether a goal on this is on a place among all peers that know Reed-Solomon codes, or beside ISA-L alone, as Clay has one too.
 fn is_among_peers(comparison: &Comparison) -> bool {
     let Comparison { case, metric, needs_against, .. } = comparison;
-    case.starts_with("rs") && (*needs_against || metric == "encode_over_isal_mean")
+    case.starts_with("rs:") && *needs_against || metric.contains("_isal_")
 }
 
 /// `is_complete`: whether the peers that goals are set against were measured.
@@ -126,8 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_of_reed_solomon_wait_for_all_peers() {
-        let choice = Choice { case: None, quick: false, peers: true };
+    fn goals_of_reed_solomon_and_beside_isal_wait_for_all_peers() {
         let row = |case: &str, metric: &str, against: Option<f64>| Comparison {
             case: case.to_owned(),
             metric: metric.to_owned(),
@@ -141,14 +142,18 @@ mod tests {
         let all = vec![
             row("rs:4+2 8KiB", "encode_gb_per_s", Some(3.0)),
             row("rs 21 cells", "encode_over_isal_mean", None),
-            row("clay:4+2:5 64KiB", "encode_over_rs", Some(9.0)),
+            row("clay:16+4:19 64KiB", "encode_beside_isal_rs_gb_per_s", Some(9.0)),
+            row("clay:16+4:19 64KiB", "encode_beside_rs_gb_per_s", Some(9.0)),
+            row("rsm:12+3 8KiB", "encode_beside_rs_gb_per_s", Some(9.0)),
         ];
-        let told = |is_complete| {
+        let told = |quick, is_complete| {
+            let choice = Choice { case: None, quick, peers: true };
             let measured = rows("codes", all.clone(), &choice, is_complete).expect("some");
             measured.rows.iter().map(Row::is_unjudged).collect::<Vec<_>>()
         };
-        assert_eq!(told(false)[..2], [true, true]);
-        assert_eq!(told(true)[..2], [false, false]);
-        assert_eq!(told(false)[2], told(true)[2], "no peer makes a difference to it");
+        assert_eq!(told(true, true), [true; 5], "each of them has a goal");
+        assert_eq!(told(false, true), [false; 5]);
+        // To what is beside our own no peer makes a difference.
+        assert_eq!(told(false, false), [true, true, true, false, false]);
     }
 }
