@@ -24,7 +24,7 @@ pub fn codes() -> Vec<Plan> {
     plans.push(Plan::encode("rs:246+9", 4 * KIB).map(|plan| plan.doing(Operation::PlanRepair { lost })));
     plans.push(Plan::encode("rs:10+4", MIB).map(|plan| plan.doing(Operation::EncodeAdd { group: 5 })));
     plans.extend([64 * KIB, MIB, 4 * MIB].map(|bytes| Plan::encode("clay:16+4:19", bytes)));
-    // An object of 1 MiB; 81 sub-chunks take a little more.
+    // An object of 9 x 114,048 = 1,026,432 bytes: with sub-chunks of 23 lines, not 22, it would be more than 1 MiB.
     plans.push(Plan::encode("clay:9+3:11", 81 * 1408));
     plans.push(Plan::encode("clay:4+2:5", 256 * KIB));
     plans.extend([64 * KIB, MIB].map(|bytes| Plan::repair("clay:16+4:19", bytes, 1)));
