@@ -580,11 +580,13 @@ fn every_tier_encodes_clay_alike_at_every_length() {
         ("clay:7+4:10", &[]),
         ("clay:8+4:11", &[]),
         ("clay:3+5:7", &[]),
+        ("clay:10+4:13", &[1024]),
+        ("clay:16+4:19", &[]),
     ] {
         let spec: CodeSpec = text.parse().expect("a valid spec");
-        // All short ones of a code whose tile is short, and of the others those around the ends of vectors.
+        // None, all short ones of a code whose tile is short, and of the others those around the ends of vectors.
         let step = if spec.shape().alpha <= 27 { 1 } else { 63 };
-        for sub_bytes in (1..=257).step_by(step).chain(lengths.iter().copied()) {
+        for sub_bytes in std::iter::once(0).chain((1..=257).step_by(step)).chain(lengths.iter().copied()) {
             let encode = |tier| stripe(&*spec.build_with_tier(tier).expect("a valid spec"), sub_bytes, 9);
             let expected = encode(Tier::Scalar);
             for tier in Tier::available() {

@@ -80,6 +80,10 @@ impl PlaneEncoder {
         assert!(data.len() == self.data && parity.len() == self.q, "one buffer for each chunk");
         assert!(data.iter().all(|chunk| chunk.len() == tile), "data of other lengths");
         assert!(parity.iter().all(|chunk| chunk.len() == tile), "parity of other lengths");
+        if sub_bytes == 0 {
+            // Groups of no bytes would not follow one another.
+            return;
+        }
         let touched = (self.data + self.q) * tile;
         let is_far = touched > NEAR_BYTES;
         let fetches = match Third::here() {
