@@ -12,7 +12,8 @@ use claystone_code::{ChunkIndex, CodeSpec, ErasureCode, ReadCosts, UpdatePlan};
 /// The least that clay-codes takes.
 const SUB_BYTES: usize = 2;
 
-const SHAPES: [[u8; 3]; 6] = [[4, 2, 5], [3, 2, 4], [6, 3, 7], [6, 3, 8], [9, 3, 11], [10, 4, 13]];
+const SHAPES: [[u8; 3]; 8] =
+    [[4, 2, 5], [3, 2, 4], [6, 3, 7], [6, 3, 8], [9, 3, 11], [10, 4, 11], [10, 4, 13], [16, 4, 19]];
 
 #[test]
 fn both_satisfy_the_same_equations_with_their_own_scalar_code() {

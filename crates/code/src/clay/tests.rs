@@ -32,7 +32,9 @@ fn check_losses(code: &Clay, chunks: &[Vec<u8>], sub_bytes: u32) {
 #[test]
 fn over_klauspost_it_gives_the_bytes_of_the_crate_clay_codes() {
     const SUB_BYTES: usize = 6;
-    for shape in [[4, 2, 5], [3, 2, 4], [6, 3, 7], [6, 3, 8], [9, 3, 11], [10, 4, 12], [10, 4, 13]] {
+    const SHAPES: [[u8; 3]; 9] =
+        [[4, 2, 5], [3, 2, 4], [6, 3, 7], [6, 3, 8], [9, 3, 11], [10, 4, 11], [10, 4, 12], [10, 4, 13], [16, 4, 19]];
+    for shape in SHAPES {
         let [data, parity, helpers] = shape.map(usize::from);
         let theirs = clay_codes::ClayCode::new(data, parity, helpers).expect("a valid shape");
         for tier in Tier::available() {
