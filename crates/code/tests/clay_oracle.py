@@ -6,6 +6,7 @@ numbered data, zeros, parity, and plane digits with that of section 0 most signi
 in the order of their score, and checks the parity equations of each plane afterwards.
 
     clay_oracle.py encode K M D SUB_BYTES   SHA-256 over the parity chunks, for the data of `noise` from seed 1
+    clay_oracle.py plain K M D SUB_BYTES    the same over the Cauchy matrix 1 / (i + (m + j)), which nobody scaled
     clay_oracle.py reads K M D LOSSES       least, mean and most chunks read over all sets of so many lost chunks
 """
 import hashlib, itertools, sys
@@ -49,8 +50,12 @@ def cauchy(i, j):
     return inv(i ^ (255 - j))
 
 
-def coefficient(i, j):
+def normalised(i, j, m):
     return mul(mul(cauchy(i, j), cauchy(0, 0)), inv(mul(cauchy(0, j), cauchy(i, 0))))
+
+
+def plain(i, j, m):
+    return inv(i ^ (m + j))
 
 
 def eliminate(equations, unknowns):
@@ -71,8 +76,8 @@ def eliminate(equations, unknowns):
 class Clay:
     G = 2
 
-    def __init__(self, k, m, d):
-        self.k, self.m, self.q = k, m, d - k + 1
+    def __init__(self, k, m, d, coefficient=normalised):
+        self.k, self.m, self.q, self.coefficient = k, m, d - k + 1, coefficient
         self.zeros = -(k + m) % self.q
         self.nodes = k + m + self.zeros
         self.t = self.nodes // self.q
@@ -87,7 +92,8 @@ class Clay:
 
     def checks(self):
         data = self.nodes - self.m
-        return [[coefficient(i, j) for j in range(data)] + [int(i == p) for p in range(self.m)] for i in range(self.m)]
+        row = lambda i: [self.coefficient(i, j, self.m) for j in range(data)]
+        return [row(i) + [int(i == p) for p in range(self.m)] for i in range(self.m)]
 
     def encode(self, data, sub_bytes):
         lost = range(self.nodes - self.m, self.nodes)
@@ -163,8 +169,8 @@ class Clay:
 
 
 def main(command, k, m, d, last):
-    code = Clay(k, m, d)
-    if command == "encode":
+    code = Clay(k, m, d, plain if command == "plain" else normalised)
+    if command in ("encode", "plain"):
         seed, data = 1, []
         for _ in range(k):
             seed, chunk = noise(seed, code.alpha * last)

@@ -3,6 +3,8 @@
 //! Needs `python3`.
 
 mod forced;
+#[path = "../src/clay/tests/plain_cauchy.rs"]
+mod plain_cauchy;
 
 use std::process::Command;
 
@@ -49,6 +51,15 @@ fn parity_is_the_oracles() {
         let mut parity = vec![vec![0; tile]; shape.parity.into()];
         code.encode(&data, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         assert_eq!(hex::encode(Sha256::digest(parity.concat())), oracle("encode", spec, sub_bytes), "{text}");
+    }
+}
+
+/// Those that a unit test of the crate holds its planes against, over a scalar code that users cannot have.
+#[test]
+fn hashes_over_a_plain_cauchy_matrix_are_the_oracles() {
+    for ([data, parity, helpers], hash) in plain_cauchy::PLAIN_CAUCHY {
+        let spec = CodeSpec::Clay { data, parity, helpers };
+        assert_eq!(hash, oracle("plain", spec, 2), "{spec}");
     }
 }
 
