@@ -107,11 +107,13 @@ class Code:
 class Conversion:
     """How stripes of one code become stripes of another: data stays, parity is made of what is read.
 
-    Chunks are (stripe, chunk), counted from 0, of the old stripes or the new.
+    Chunks are (stripe, chunk), counted from 0, of the old stripes or the new. By the goal as few chunks are read in all as are
+    known to do ("fewest-reads"), or each new parity is made of as few old ones ("short-sums"), or of data alone, all that it
+    covers ("data-only"): what is wrong with old parity does not get into it.
     """
 
     def __new__(
-        cls, source: str, target: str, *, goal: Literal["fewest-reads", "short-sums"] = "fewest-reads"
+        cls, source: str, target: str, *, goal: Literal["fewest-reads", "short-sums", "data-only"] = "fewest-reads"
     ) -> Self: ...
     @property
     def sources(self) -> int:

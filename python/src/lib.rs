@@ -215,8 +215,10 @@ impl Conversion {
         let goal = match goal {
             "fewest-reads" => ConversionGoal::FewestReads,
             "short-sums" => ConversionGoal::ShortSums,
+            "data-only" => ConversionGoal::DataOnly,
             other => {
-                let text = format!("there is no goal {other:?}: there are \"fewest-reads\" and \"short-sums\"");
+                let text =
+                    format!("there is no goal {other:?}: there are \"fewest-reads\", \"short-sums\" and \"data-only\"");
                 return Err(ClaystoneError::new_err(text));
             }
         };

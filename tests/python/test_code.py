@@ -188,6 +188,7 @@ def test_a_wrong_chunk_is_named(spec):
         ("lrc:12+6+2", "lrc:12+2+2", "fewest-reads", 6, 2),
         ("lrc:12+2+2", "lrc:12+6+2", "fewest-reads", 10, 6),
         ("rsm:6+3", "rsm:12+3", "fewest-reads", 6, 3),
+        ("rsm:6+3", "rsm:12+3", "data-only", 12, 3),
         ("rsm:10+4", "rsm:20+4", "fewest-reads", 8, 4),
         ("rs:4+2", "clay:4+2:5", "fewest-reads", 4, 2),
     ],

@@ -59,7 +59,9 @@ typedef enum claystone_goal {
     /* One place reads and computes: as few chunks read in all as are known to do. */
     CLAYSTONE_FEWEST_READS = 0,
     /* Each new parity is made of as few old ones as are known to do, even if others were read for another new one. */
-    CLAYSTONE_SHORT_SUMS = 1
+    CLAYSTONE_SHORT_SUMS = 1,
+    /* New parity is made of data alone, all that it covers is read, and what is wrong with old parity does not get into it. */
+    CLAYSTONE_DATA_ONLY = 2
 } claystone_goal;
 
 typedef struct claystone_conversion_shape {

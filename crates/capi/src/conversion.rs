@@ -49,6 +49,7 @@ pub unsafe extern "C" fn claystone_conversion_new(
         let goal = match goal {
             0 => ConversionGoal::FewestReads,
             1 => ConversionGoal::ShortSums,
+            2 => ConversionGoal::DataOnly,
             other => return Err(Failure::NoGoal(other)),
         };
         *conversion = Box::into_raw(Box::new(Conversion(Inner::new(from, to, goal)?)));

@@ -63,7 +63,7 @@ impl Failure {
             Failure::NotText(what) => format!("{what} is not UTF-8"),
             Failure::TooLong(what) => format!("{what} is longer than an object can be"),
             Failure::OutOfRange(what, at, count) => format!("there is no {what} {at}: there are {count}"),
-            Failure::NoGoal(goal) => format!("there is no goal {goal}: there are 0 and 1"),
+            Failure::NoGoal(goal) => format!("there is no goal {goal}: there are 0, 1 and 2"),
             Failure::Misuse(misuse) => misuse.to_string(),
         }
     }

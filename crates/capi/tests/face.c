@@ -416,6 +416,7 @@ int main(int count, char **arguments) {
     convert_to("pc:2x5", "pc:6x5", CLAYSTONE_SHORT_SUMS, 18, 6);
     convert_to("lrc:12+6+2", "lrc:12+2+2", CLAYSTONE_FEWEST_READS, 6, 2);
     convert_to("rsm:6+3", "rsm:12+3", CLAYSTONE_FEWEST_READS, 6, 3);
+    convert_to("rsm:6+3", "rsm:12+3", CLAYSTONE_DATA_ONLY, 12, 3);
     convert_to("rs:4+2", "clay:4+2:5", CLAYSTONE_FEWEST_READS, 4, 2);
     change_a_byte();
     convert_wrongly();
