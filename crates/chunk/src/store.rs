@@ -223,6 +223,7 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// durable with [`ChunkStore::sync`]. After a crash before that, each sector it touched is as it was at some time
     /// since the last sync, as it should be, or lost, and no other sector is changed; a lost sector that is overwritten
     /// is well again. No read sees a part of it. A chunk that took no space takes it now, of what is kept free too.
+    /// Lesser terms of the owner are refused from then on, as long as this process lives.
     ///
     /// # Errors
     /// `NotFound`, `ChunkLost`, `OutOfRange`, `NotSectors`, `Fenced`, `DiskFull`: nothing was changed. `Unavailable`: if it had begun,

@@ -315,6 +315,11 @@ async fn a_fenced_lease_overwrites_nothing(store: &dyn ChunkStore) {
         store.overwrite(id, lease, &change(seed)).await.expect("not below a fence of its owner");
         assert!(read_all(store, id, 4096).await == pattern(seed, 4096));
     }
+    // Who overwrites under a term is not overwritten under a lesser one, though nobody fenced it.
+    let refused = ChunkError::Fenced { lease: lease(3), fenced: Term(4) };
+    assert_eq!(store.overwrite(id, lease(3), &change(7)).await, Err(refused));
+    assert!(read_all(store, id, 4096).await == pattern(6, 4096));
+    store.segments().fence(lease(4)).await.expect("fence");
 }
 
 async fn reads_beside_overwrites_see_whole_sectors(store: &dyn ChunkStore) {

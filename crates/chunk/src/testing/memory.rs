@@ -285,9 +285,11 @@ impl ChunkStore for MemoryStore {
     async fn overwrite(&self, id: ChunkId, lease: Lease, changes: &[Overwrite]) -> Result<(), ChunkError> {
         let mut guard = self.writable()?;
         let inner = &mut *guard;
-        if let Some(fenced) = inner.owners.get(&lease.owner).and_then(|owner| owner.fenced_above(lease)) {
+        let owner = inner.owners.entry(lease.owner).or_default();
+        if let Some(fenced) = owner.fenced_above(lease) {
             return Err(ChunkError::Fenced { lease, fenced });
         }
+        owner.refuse_below(lease.term);
         let chunk = inner.chunks.get_mut(&id).ok_or(ChunkError::NotFound { id })?;
         for change in changes {
             change.check(id, chunk.bytes.len() as u64)?;

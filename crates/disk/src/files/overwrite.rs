@@ -34,6 +34,7 @@ impl Files {
         self.writable()?;
         let many = {
             let owner = self.owner(lease.owner);
+            self.outrank(&owner, lease)?;
             let _stay = owner.stay();
             if let Some(fenced) = self.fenced_above(&owner, lease)? {
                 return Err(ChunkError::Fenced { lease, fenced });

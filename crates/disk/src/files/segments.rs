@@ -98,7 +98,7 @@ enum Fence {
 /// What a crash leaves of a fence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// Nothing: there was no room for it.
+    /// Nothing: there was no room for it, or nobody asked for more.
     Not,
     /// It is in its file, and perhaps the file is gone.
     Written,
@@ -165,6 +165,17 @@ enum Found {
     Remnant,
     Damaged(String),
     Absent,
+}
+
+impl OwnerState {
+    /// Refuses lesser terms in memory, and seals what was open under them.
+    fn refuse_below(&mut self, term: Term) {
+        self.fence = Fence::Known { term, kept: Kept::Not };
+        self.entries.retain(|_, entry| match entry {
+            Entry::Claimed => true,
+            Entry::Open(segment) => segment.term >= term,
+        });
+    }
 }
 
 impl Owner {
@@ -267,14 +278,7 @@ impl Files {
             Fence::Known { term, kept: Kept::Written } if lease.term == term => {}
             // A damaged one is replaced: who fences now was given a greater term than all before.
             _ => {
-                {
-                    let mut state = lock(&owner.state);
-                    state.fence = Fence::Known { term: lease.term, kept: Kept::Not };
-                    state.entries.retain(|_, entry| match entry {
-                        Entry::Claimed => true,
-                        Entry::Open(segment) => segment.term >= lease.term,
-                    });
-                }
+                lock(&owner.state).refuse_below(lease.term);
                 self.write_fence(lease)?;
                 lock(&owner.state).fence = Fence::Known { term: lease.term, kept: Kept::Written };
             }
@@ -303,6 +307,20 @@ impl Files {
                 }
                 // Who reads it finds out.
                 Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Fences as long as this process lives, before the first change under a term: where the disk did not answer while it was to be
+    /// fenced, what a former owner is about to change must not come over that.
+    pub(super) fn outrank(&self, owner: &Owner, lease: Lease) -> Result<(), Refused> {
+        let is_lesser = |fence: &Fence| matches!(fence, Fence::Known { term, .. } if *term < lease.term);
+        if is_lesser(&self.fence_of(owner, lease.owner)?) {
+            let _alone = owner.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&owner.state);
+            if is_lesser(&state.fence) {
+                state.refuse_below(lease.term);
             }
         }
         Ok(())

@@ -43,6 +43,13 @@ impl Owner {
         self.fenced.filter(|fenced| lease.term < *fenced)
     }
 
+    pub(super) fn refuse_below(&mut self, term: Term) {
+        self.fenced = self.fenced.max(Some(term));
+        for segment in self.segments.values_mut() {
+            segment.open_under = segment.open_under.filter(|under| *under >= term);
+        }
+    }
+
     fn check(&self, lease: Lease) -> Result<(), SegmentError> {
         self.fenced_above(lease).map_or(Ok(()), |fenced| Err(SegmentError::Fenced { lease, fenced }))
     }
@@ -128,11 +135,8 @@ impl SegmentStore for MemorySegments {
         let mut inner = self.writable()?;
         let owner = inner.owners.entry(lease.owner).or_default();
         owner.check(lease)?;
-        owner.fenced = Some(lease.term);
+        owner.refuse_below(lease.term);
         owner.deleted.clear();
-        for segment in owner.segments.values_mut() {
-            segment.open_under = segment.open_under.filter(|term| *term >= lease.term);
-        }
         Ok(())
     }
 
