@@ -362,6 +362,18 @@ mod tests {
         }
     }
 
+    /// Each way of searching. What Miri runs.
+    #[test]
+    fn small_codes_name_a_wrong_chunk() {
+        for text in ["replica:3", "mirror:2x3", "rs:3+2", "clay:2+2:3", "lrc:4+2+1", "pc:2x2"] {
+            let code = build(text);
+            let mut chunks = stripe(&*code, 3, 6);
+            assert_eq!(code.locate(&given(&chunks, &[])), Ok(vec![]), "{text}");
+            chunks[1][2] ^= 0x41;
+            assert_eq!(code.locate(&given(&chunks, &[])), Ok(vec![ChunkIndex(1)]), "{text}");
+        }
+    }
+
     #[test]
     fn a_majority_of_copies_names_wrong_chunks_of_mirrors_too_wide_for_trial() {
         // 32,385 pairs of the first one's chunks, and far more sets of the other's.

@@ -226,6 +226,19 @@ fn a_conversion_never_reads_more_than_the_data() {
     }
 }
 
+/// By sums, and by encoding. What Miri runs.
+#[test]
+fn small_codes_merge_split_and_become_others() {
+    for (from, to, goal) in [
+        ("rsm:2+2", "rsm:4+2", ConversionGoal::FewestReads),
+        ("rsm:4+2", "rsm:2+2", ConversionGoal::ShortSums),
+        ("pc:2x2", "rs:4+2", ConversionGoal::DataOnly),
+        ("rs:2+2", "clay:2+2:3", ConversionGoal::FewestReads),
+    ] {
+        check(&plan(from, to, goal), tier());
+    }
+}
+
 proptest! {
     #[test]
     fn any_two_small_codes_convert(
