@@ -193,7 +193,11 @@ fn check_tolerance(code: &Guard, all: &[Vec<u8>], input: &Input) {
 /// Stripes of the one code become stripes of the other.
 fn check_conversion(from: &Guard, input: &Input) {
     let Some(to) = guard(input.to.name()) else { return };
-    let goal = if input.fill % 2 == 0 { ConversionGoal::FewestReads } else { ConversionGoal::ShortSums };
+    let goal = match input.fill % 3 {
+        0 => ConversionGoal::FewestReads,
+        1 => ConversionGoal::ShortSums,
+        _ => ConversionGoal::DataOnly,
+    };
     if u32::from(from.shape().data) * u32::from(to.shape().data) > 200 {
         return;
     }

@@ -14,6 +14,12 @@ struct Input {
     code: Choice,
     sub_bytes: u16,
     granule: u32,
+    /// How many of the following chunks, counted around, are lost whatever they cost: of long codes too, without hundreds of costs
+    /// before them.
+    losses: u8,
+    lost: [u16; 6],
+    /// Whether these are not wanted first.
+    is_lost_left: bool,
     costs: Vec<Option<u8>>,
     want: Vec<u16>,
     fill: u8,
@@ -24,6 +30,7 @@ struct Input {
 enum Choice {
     Known(u8),
     Numbers { family: u8, k: u8, m: u8, x: u8 },
+    Long { k: u8, m: u8 },
     Text(String),
 }
 
@@ -72,6 +79,8 @@ fn guard(choice: &Choice) -> Option<Guard> {
                 _ => format!("clay:{k}+{m}:{x}"),
             }
         }
+        // Around the 257 chunks from which on they are over GF(2^16).
+        Choice::Long { k, m } => format!("rs:{}+{}", 250 + u16::from(k % 51), 1 + m % 6),
         // Only what is small is built.
         Choice::Text(text) => match text.parse::<claystone_code::CodeSpec>() {
             Ok(spec) if u32::from(spec.shape().chunks()) * spec.shape().alpha <= 4096 => text.clone(),
@@ -96,7 +105,10 @@ fuzz_target!(|input: Input| {
     let sub_bytes = u32::from(input.sub_bytes) % (65_536 / (chunks as u32 * shape.alpha)).clamp(1, 300);
     let tile = shape.alpha as usize * sub_bytes as usize;
     let mut all: Vec<Vec<u8>> = (0..chunks)
-        .map(|chunk| (0..tile).map(|at| (at as u8).wrapping_mul(31) ^ (chunk as u8).wrapping_mul(input.fill)).collect())
+        .map(|chunk| {
+            let of_chunk = (chunk as u8).wrapping_mul(input.fill) ^ (chunk >> 8) as u8;
+            (0..tile).map(|at| (at as u8).wrapping_mul(31) ^ of_chunk).collect()
+        })
         .collect();
     let (data, parity) = all.split_at_mut(shape.data.into());
     let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
@@ -105,11 +117,18 @@ fuzz_target!(|input: Input| {
 
     let mut costs: Vec<Option<u32>> =
         (0..chunks).map(|chunk| input.costs.get(chunk).copied().unwrap_or(Some(1)).map(u32::from)).collect();
+    let mut want = Vec::new();
+    for chunk in input.lost.iter().take(usize::from(input.losses % 7)).map(|chunk| usize::from(*chunk) % chunks) {
+        if costs[chunk].take().is_some() && !input.is_lost_left {
+            want.push(chunk as u16);
+        }
+    }
+    want.extend(&input.want);
     if let Some(Wrong::Costs(count)) = input.wrong {
         costs.truncate(count.into());
     }
     let lost = costs.iter().filter(|cost| cost.is_none()).count();
-    let plan = match guard.plan_read(&input.want, &costs, sub_bytes, input.granule) {
+    let plan = match guard.plan_read(&want, &costs, sub_bytes, input.granule) {
         Ok(plan) => plan,
         Err(Misuse::Unrecoverable(_)) => {
             assert!(lost > usize::from(guard.spec().tolerance()), "{} refuses {lost} lost", guard.spec());
@@ -120,7 +139,7 @@ fuzz_target!(|input: Input| {
     let reads = &plan.data().reads;
     assert!(reads.iter().all(|read| costs[read.chunk.at()].is_some()), "a lost chunk is read");
     let mut fetched: Vec<Vec<u8>> = reads.iter().map(|read| read.cut(&all[read.chunk.at()], sub_bytes)).collect();
-    let mut out = vec![vec![0xaa; tile]; input.want.len()];
+    let mut out = vec![vec![0xaa; tile]; want.len()];
     match input.wrong {
         Some(Wrong::Fetched(count)) => fetched.truncate(count.into()),
         Some(Wrong::Length(at, length)) => {
@@ -141,7 +160,7 @@ fuzz_target!(|input: Input| {
         // A wrong length that happens to be right for another tile is no mistake that can be seen.
         Ok(()) if input.wrong.is_some() => (),
         Ok(()) => {
-            for (chunk, out) in input.want.iter().zip(&out) {
+            for (chunk, out) in want.iter().zip(&out) {
                 assert!(*out == all[usize::from(*chunk)], "{}: chunk {chunk} comes back wrong", guard.spec());
             }
         }
