@@ -261,25 +261,27 @@ impl Session {
         }
     }
 
-    /// Of a client that sends nothing any more, whether a disconnect is behind what there is no room for. That is all done then.
+    /// Of a client that sends nothing any more, whether a disconnect is behind what there is no room for. That is all done then. Reads
+    /// once, if what was read does not tell; who polls comes again where that brought something.
     fn see_how_he_went(&mut self, cx: &mut Context<'_>) {
-        while self.has_hung_up {
-            let disconnects = disconnects(&self.input).or_else(|| {
-                self.input.reserve(INPUT_BYTES);
-                match pin!(self.stream.read_buf(&mut self.input)).poll(cx) {
-                    Poll::Pending => None,
-                    Poll::Ready(Ok(0) | Err(_)) => Some(false),
-                    Poll::Ready(Ok(_)) => disconnects(&self.input),
-                }
-            });
-            match disconnects {
-                Some(true) => self.has_hung_up = false,
-                Some(false) => {
-                    self.is_client_gone = true;
-                    return self.stop();
-                }
-                None => return,
+        if !self.has_hung_up {
+            return;
+        }
+        let disconnects = disconnects(&self.input).or_else(|| {
+            self.input.reserve(INPUT_BYTES);
+            let is_at_end = match pin!(self.stream.read_buf(&mut self.input)).poll(cx) {
+                Poll::Pending => false,
+                Poll::Ready(read) => !read.is_ok_and(|count| count > 0),
+            };
+            is_at_end.then_some(false)
+        });
+        match disconnects {
+            Some(true) => self.has_hung_up = false,
+            Some(false) => {
+                self.is_client_gone = true;
+                self.stop();
             }
+            None => {}
         }
     }
 
