@@ -1,8 +1,11 @@
 //! Buffers for a cell: all in one allocation on huge pages, each on a cache line's start.
 //!
+//! Where buffers lie decides which of them share a way of a cache: of the same code by up to a third. So a cell's buffers lie at
+//! some of [`PLACES`] places in turn, and its figure is the middle of what they give.
+//!
 //! Invariants:
 //! 1. The buffers of a stripe lie one behind the other, sources first; stripes do too.
-//! 2. All contenders of a cell work on the same buffers, so none has better places in the caches.
+//! 2. All contenders of a cell work on the same buffers at the same places, so none has better ones.
 
 use memmap2::{Advice, MmapMut};
 
@@ -24,6 +27,17 @@ pub struct Stripes<'a> {
 }
 
 impl<'a> Stripes<'a> {
+    /// Goes on with the `at`-th stripe.
+    #[must_use]
+    pub fn from(self, at: usize) -> Self {
+        Self { at, ..self }
+    }
+
+    /// Which stripe's turn it is.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     /// The stripe whose turn it is.
     pub fn next_stripe(&mut self) -> &mut Stripe<'a> {
         let at = self.at;
@@ -85,7 +99,7 @@ impl Arena {
     /// # Errors
     /// The system has not enough memory.
     pub fn new(layout: &Layout) -> std::io::Result<Self> {
-        let bytes = layout.stripes * layout.stripe_bytes() + HUGE_PAGE;
+        let bytes = layout.stripes * layout.stripe_bytes() + 2 * HUGE_PAGE;
         let mut map = MmapMut::map_anon(bytes)?;
         // Without huge pages the figures are lower for all contenders alike, so a refusal is no error.
         #[cfg(target_os = "linux")]
@@ -100,13 +114,15 @@ impl Arena {
         Ok(Self { map })
     }
 
-    /// The stripes of the layout that the arena was made for.
+    /// The stripes of the layout that the arena was made for, at one of [`PLACES`] places, the number of which may go on for
+    /// ever. Neighbours have most of their memory in common.
     ///
     /// # Panics
     /// If it was made for a smaller one.
-    pub fn stripes(&mut self, layout: &Layout) -> Stripes<'_> {
+    pub fn stripes(&mut self, layout: &Layout, place: usize) -> Stripes<'_> {
         let to_page = self.map.as_ptr().align_offset(HUGE_PAGE);
-        let mut rest = &mut self.map[to_page..];
+        let to_place = place % PLACES * PAGES_APART % PLACES * PAGE;
+        let mut rest = &mut self.map[to_page + to_place..];
         let mut cut = |bytes: usize| {
             let (buffer, after) = std::mem::take(&mut rest).split_at_mut(bytes.next_multiple_of(LINE));
             rest = after;
@@ -121,17 +137,24 @@ impl Arena {
 }
 
 const LINE: usize = 64;
+const PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Places of an arena: the pages of a huge one.
+pub const PLACES: usize = HUGE_PAGE / PAGE;
+
+/// Pages from one place to the next: odd, so that all have their turn.
+const PAGES_APART: usize = 37;
 
 #[cfg(test)]
 mod tests {
-    use super::{Arena, Layout};
+    use super::{Arena, Layout, PAGE, PLACES};
 
     #[test]
     fn buffers_are_aligned_and_follow_each_other() {
         let layout = Layout { sources: vec![100, 64], targets: vec![1], stripes: 2 };
         let mut arena = Arena::new(&layout).expect("little memory");
-        let mut stripes = arena.stripes(&layout);
+        let mut stripes = arena.stripes(&layout, 0);
         let mut starts: Vec<usize> = Vec::new();
         for _ in 0..2 {
             let stripe = stripes.next_stripe();
@@ -143,6 +166,21 @@ mod tests {
         assert_eq!(starts[0] % (2 << 20), 0);
         assert_ne!(stripes.all[0].sources[0], stripes.all[1].sources[0]);
         assert_eq!(stripes.next_stripe().sources[0].as_ptr().addr(), starts[0]);
+        assert_eq!(stripes.at(), 1);
+        let mut stripes = arena.stripes(&layout, 0).from(1);
+        assert_eq!(stripes.next_stripe().sources[0].as_ptr().addr(), starts[3]);
+    }
+
+    #[test]
+    fn every_page_of_a_huge_one_is_a_place() {
+        let layout = Layout::even(1, 1, 100);
+        let mut arena = Arena::new(&layout).expect("little memory");
+        let mut start = |place| arena.stripes(&layout, place).next_stripe().sources[0].as_ptr().addr();
+        let first = start(0);
+        assert_eq!(start(PLACES), first);
+        let mut apart: Vec<usize> = (0..PLACES).map(|place| start(place) - first).collect();
+        apart.sort_unstable();
+        assert!(apart.iter().copied().eq((0..PLACES).map(|page| page * PAGE)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Contenders take turns, one sample each, another one first in each round, until all have enough quiet samples or the
-//!    rounds are used up.
+//!    rounds are used up. Each round has its buffers at another place.
 //! 2. A figure is the median of all quiet samples of all passes; with too few of them it is not settled.
 
 use thiserror::Error;
@@ -170,13 +170,14 @@ pub enum CellError {
 pub fn measure(gate: &mut Gate, cell: &mut Cell<'_>, effort: Effort, samples: &mut Samples) -> Result<(), CellError> {
     let Cell { case, layout, contenders, .. } = cell;
     let mut arena = Arena::new(layout).map_err(|source| CellError::Memory { case: case.clone(), source })?;
-    let mut stripes = arena.stripes(layout);
     for contender in &mut *contenders {
-        try_once(case, contender, stripes.next_stripe())?;
+        try_once(case, contender, arena.stripes(layout, 0).next_stripe())?;
     }
+    let mut at = 0;
     let mut taken: Vec<Vec<Sample>> = vec![Vec::new(); contenders.len()];
     for round in 0..effort.rounds_max {
         let mut all_done = true;
+        let mut stripes = arena.stripes(layout, round).from(at);
         for turn in 0..contenders.len() {
             // There and back, so that nobody always follows the same one.
             let turn = if round % 2 == 0 { turn } else { contenders.len() - 1 - turn };
@@ -195,6 +196,7 @@ pub fn measure(gate: &mut Gate, cell: &mut Cell<'_>, effort: Effort, samples: &m
                 })?);
             }
         }
+        at = stripes.at();
         if all_done {
             break;
         }
