@@ -113,8 +113,8 @@ fn lengths(long: &[usize]) -> impl Iterator<Item = usize> {
 
 #[test]
 fn plain_rows_over_stretches_share_a_pass_with_rows_over_all_terms() {
-    // Local groups of an LRC: even, of an odd and of one term, one only.
-    let groups: [&[usize]; 5] = [&[6, 6], &[2; 6], &[3, 1, 4], &[5], &[1, 2]];
+    // Local groups of an LRC: even, of an odd and of one term, one only, more than wait to be stored.
+    let groups: [&[usize]; 6] = [&[6, 6], &[2; 6], &[3, 1, 4], &[5], &[1, 2], &[1; 12]];
     // More other rows than a pass takes, or none.
     let (others, lengths) = match cfg!(miri) {
         true => (&[2][..], &[3][..]),

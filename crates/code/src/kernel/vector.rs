@@ -1,11 +1,13 @@
 //! The loop of all vector tiers, written once over [`Vector`].
 //!
-//! Compiled for 1 to 10 rows, with and without a plain first row, whose sum is stored at the end of each stretch. Sources
-//! are taken two at a time, so that one three-way XOR adds two products.
+//! Compiled for 1 to 10 rows, with and without a plain first row, which begins anew with each stretch. Sources are taken two
+//! at a time, so that one three-way XOR adds two products.
 //!
 //! Invariants:
 //! 1. Accumulators are local arrays of constant size, so they live in registers.
 //! 2. Code generic over `Vector` is always inlined into a function that enables the tier's features.
+
+use std::mem::MaybeUninit;
 
 use super::{Pair, Pass, Start};
 
@@ -96,12 +98,22 @@ pub(super) unsafe fn columns<
                 from = 1;
             }
         }
+        // Sums of stretches wait to be stored with all others: a store that misses the first cache holds up the sources that
+        // are read behind it. The one done last waits in registers.
+        let mut waiting = [const { MaybeUninit::uninit() }; WAITING_MAX];
+        let mut done = sums[0];
         // All but one: the row of ones of a Reed-Solomon code takes no turn of this loop.
         if PLAIN && !PAIRED {
-            for [stretch, next] in pass.plain.array_windows() {
+            for (number, [stretch, next]) in pass.plain.array_windows().enumerate() {
                 let singles = pass.singles.get_unchecked(from..stretch.end);
                 coefs = add_singles::<V, ROWS, UNROLL, PLAIN>(&mut sums, pass, singles, coefs, at, mask);
-                store::<V, UNROLL>(pass, stretch.target.add(at), sums[0], mask);
+                if let Some(before) = number.checked_sub(1) {
+                    match waiting.get_mut(before) {
+                        Some(place) => _ = place.write(done),
+                        None => store::<V, UNROLL>(pass, pass.plain[before].target.add(at), done, mask),
+                    }
+                }
+                done = sums[0];
                 sums[0] = match pass.start {
                     Start::Targets => load::<V, UNROLL>(next.target.add(at), mask),
                     Start::Zero | Start::FirstSource => [V::zero(); UNROLL],
@@ -115,7 +127,13 @@ pub(super) unsafe fn columns<
             add_pairs::<V, ROWS, UNROLL, PLAIN>(&mut sums, pass.pairs, coefs, at, mask);
         }
         if PLAIN {
-            let last = pass.plain.get_unchecked(pass.plain.len() - 1);
+            let (last, others) = pass.plain.split_last().unwrap_unchecked();
+            if !PAIRED && let Some((last, others)) = others.split_last() {
+                for (stretch, sums) in others.iter().zip(&waiting) {
+                    store::<V, UNROLL>(pass, stretch.target.add(at), sums.assume_init(), mask);
+                }
+                store::<V, UNROLL>(pass, last.target.add(at), done, mask);
+            }
             store::<V, UNROLL>(pass, last.target.add(at), sums[0], mask);
         }
         for (sums, target) in sums[usize::from(PLAIN)..].iter().zip(targets) {
@@ -123,6 +141,9 @@ pub(super) unsafe fn columns<
         }
     }
 }
+
+/// So many sums of stretches wait in memory; those of further ones are stored when they are done.
+const WAITING_MAX: usize = 8;
 
 /// Adds singles, whose coefficients begin at `coefs`; returns where the next term's do.
 ///
