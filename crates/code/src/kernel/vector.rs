@@ -72,6 +72,7 @@ pub(super) unsafe fn columns<
     mask: V::Mask,
 ) {
     // SAFETY: the caller's; `coefs` moves on by a byte for each target at each term, and there are so many for each.
+    // A plain pass has a stretch; the sum of each but the last two waits in its place or is stored when the next one is done.
     unsafe {
         let targets = pass.targets.get_unchecked(..ROWS - usize::from(PLAIN));
         if pass.manner.claimed > 0 {
