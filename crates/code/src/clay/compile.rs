@@ -28,7 +28,7 @@ use crate::{
     ChunkIndex, ChunkRead,
     field::{inv, mul},
     grs::Grs,
-    kernel::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Term},
+    kernel::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Target, Term},
 };
 
 /// The coupling factor g: not 0, and g^2 not 1.
@@ -218,7 +218,7 @@ impl<'a> Compiler<'a> {
                     }
                     None => {
                         let terms = vec![single(at(companion), &[half])];
-                        self.finish(&[companion], &[], Finish::Step(Step { targets: vec![place], terms }));
+                        self.finish(&[companion], &[], Finish::Step(Step { targets: vec![sum_at(place)], terms }));
                     }
                 },
                 Making::Both if self.target_slot(companion).is_none() => {
@@ -254,10 +254,16 @@ impl<'a> Compiler<'a> {
         let mut builder = ProgramBuilder::new(&self.read_subs, &vec![self.grid.planes().end; targets], &scratch);
         let mut solutions = BTreeMap::new();
         for (at, solved) in (0..).zip(&self.peeling.order) {
-            if let Some(step) = self.solve_plane(solved, &mut solutions) {
-                builder.push(&step);
+            let mut step = self.solve_plane(solved, &mut solutions);
+            let mut finishes = self.finishes.remove(&at).unwrap_or_default();
+            if let Some(step) = &mut step {
+                // Up to the first that it cannot take in: what one makes the next may read.
+                let takes = |finish: &&Finish| matches!(finish, Finish::Blend(blend) if step.take_in(*blend));
+                let taken = finishes.iter().take_while(takes).count();
+                finishes.drain(..taken);
+                builder.push(step);
             }
-            for finish in self.finishes.remove(&at).unwrap_or_default() {
+            for finish in finishes {
                 match finish {
                     Finish::Blend(blend) => builder.blend(blend),
                     Finish::Step(step) => builder.push(&step),
@@ -290,7 +296,7 @@ impl<'a> Compiler<'a> {
                 terms.push(term);
             }
         }
-        Some(Step { targets: places.into_iter().map(|(_, place)| place).collect(), terms })
+        Some(Step { targets: places.into_iter().map(|(_, place)| sum_at(place)).collect(), terms })
     }
 
     /// A known vertex' U as a term for one row, that of U itself; `None` if it is zero.
@@ -336,6 +342,11 @@ impl<'a> Compiler<'a> {
 
 /// The unknown nodes, and those they are solved from.
 type SolutionKey = (Vec<u16>, Vec<u16>);
+
+/// A target that is the sum alone.
+fn sum_at(slot: Slot) -> Target {
+    Target { slot, plus: None }
+}
 
 fn single(near: Slot, coefs: &[u8]) -> Term {
     Term { near, far: None, coefs: coefs.to_vec() }

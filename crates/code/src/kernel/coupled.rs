@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. Equal to the same steps by `Pass`, on every length (tested through `Program`).
 //! 2. Bytes beyond a buffer's end are neither read nor written: a last short vector is masked.
-//! 3. All sources of a column are read before its targets are written.
+//! 3. All sources of a column are read before its targets are written, but for what a target adds and no target is.
 
 use std::arch::x86_64::{
     __m512i, __mmask64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
@@ -17,11 +17,11 @@ use std::arch::x86_64::{
 use super::{
     BlendHow, Slot,
     execute::Strip,
-    program::{Blend, Column, PackedPair},
+    program::{Blend, Column, PackedPair, Target},
     tables::AFFINE,
 };
 
-/// targets\[r\] = sum over all sources of products\[r\] * source, for `bytes` bytes from the `first`-th sub-chunk after
+/// targets\[r\] = sum over all sources of products\[r\] * source, and what the target adds, for `bytes` bytes from the `first`-th sub-chunk after
 /// each slot on. Slots are looked up where they are used: a list of pointers made first would cost more than the sums if
 /// sub-chunks are short.
 pub(super) struct Run<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) first: u16,
     pub(super) singles: &'a [(Slot, Column)],
     pub(super) pairs: &'a [PackedPair],
-    pub(super) targets: &'a [Slot],
+    pub(super) targets: &'a [Target],
     /// What columns are in.
     pub(super) products: &'a [u64],
     /// The first target's products are all by 1.
@@ -105,8 +105,16 @@ unsafe fn columns<const ROWS: usize, const UNROLL: usize, const PLAIN: bool, con
     // SAFETY: the caller's.
     unsafe {
         let sums = run.sums::<ROWS, UNROLL, PLAIN, SHORT>(place);
-        for (row, sums) in sums.iter().enumerate() {
-            let target = run.slot(*run.targets.get_unchecked(row)).add(at);
+        for (row, mut sums) in sums.into_iter().enumerate() {
+            let Target { slot, plus } = run.targets.get_unchecked(row);
+            if let Some((plus, factor)) = plus {
+                let plus = load::<UNROLL, SHORT>(run.slot(*plus), place);
+                let factor = broadcast(product_matrix(*factor));
+                for (sum, plus) in sums.iter_mut().zip(plus) {
+                    *sum = _mm512_xor_si512(*sum, times(plus, factor));
+                }
+            }
+            let target = run.slot(*slot).add(at);
             for (u, sum) in sums.iter().enumerate() {
                 store::<SHORT>(target.add(u * 64), *sum, mask);
             }

@@ -9,7 +9,7 @@
 use super::coupled::{self, Run};
 use super::{
     List, Manner, Pair, Pass, ROWS_MAX, STRIP_BYTES, Start, Stretch, TERMS_MAX, Tier,
-    program::{BUFFERS_MAX, Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot},
+    program::{BUFFERS_MAX, Blend, BlendHow, Column, PackedPair, Program, RunSpan, Slot, Target},
     scratch::{self, LINE_BYTES},
 };
 
@@ -95,16 +95,23 @@ impl Program {
                     factor: pair.factor,
                 }));
                 targets.clear();
-                targets.extend(parts.targets.iter().map(|slot| strip.resolve(*slot, first)));
+                targets.extend(parts.targets.iter().map(|target| strip.resolve(target.slot, first)));
                 let (singles, pairs, targets) = (singles.as_slice(), pairs.as_slice(), targets.as_slice());
                 let end = singles.len() + pairs.len();
                 let plain = run.plain_first.then(|| Stretch { target: targets[0], end });
                 let plain = plain.as_slice();
-                let pass = pass(singles, pairs, plain, &targets[plain.len()..], coefs.as_slice(), bytes);
+                let sums = pass(singles, pairs, plain, &targets[plain.len()..], coefs.as_slice(), bytes);
                 // SAFETY: pointers are resolved slots with `bytes` bytes left in their sub-chunks; targets are no reads
                 // and lie in exclusively borrowed buffers; slots are equal or disjoint, since a buffer's sub-chunks are,
                 // and the builder keeps a run's sources from its other targets; the tier is available.
-                unsafe { pass.run(tier) };
+                unsafe { sums.run(tier) };
+                for (target, Target { plus, .. }) in targets.iter().zip(parts.targets) {
+                    let Some((plus, factor)) = plus else { continue };
+                    let (plus, targets, coefs) = ([strip.resolve(*plus, first).cast_const()], [*target], [*factor]);
+                    let pass = Pass { start: Start::Targets, ..pass(&plus, &[], &[], &targets, &coefs, bytes) };
+                    // SAFETY: as above; the builder checked that no target of the run is added.
+                    unsafe { pass.run(tier) };
+                }
             }
             for Blend { a, b, how: BlendHow { own, other, both } } in parts.blends {
                 let (a, b) = (strip.resolve(*a, 0), strip.resolve(*b, 0));
@@ -157,7 +164,7 @@ const STRIP_BYTES_LEAST: usize = 256;
 struct Parts<'a> {
     singles: &'a [(Slot, Column)],
     pairs: &'a [PackedPair],
-    targets: &'a [Slot],
+    targets: &'a [Target],
     blends: &'a [Blend],
 }
 

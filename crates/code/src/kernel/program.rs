@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::{ROWS_MAX, TERMS_MAX};
+use crate::field::mul;
 
 /// The most buffers of a program: a chunk is read or a target, and a node has one buffer of scratch.
 pub(super) const BUFFERS_MAX: usize = 2 * TERMS_MAX;
@@ -36,10 +37,19 @@ pub(crate) struct Term {
     pub(crate) coefs: Vec<u8>,
 }
 
-/// targets\[r\] = sum over terms of coefs\[r\] * term. All terms are read before the targets are written.
+/// What a step writes: a sum, or that and a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) slot: Slot,
+    /// A slot that the step does not write, and the factor by which it is added to the sum.
+    pub(crate) plus: Option<(Slot, u8)>,
+}
+
+/// targets\[r\] = sum over terms of coefs\[r\] * term, and what the target says. All terms are read before the targets are
+/// written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    pub(crate) targets: Vec<Slot>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) terms: Vec<Term>,
 }
 
@@ -69,7 +79,7 @@ pub(crate) struct Program {
     pub(super) runs: Vec<RunSpan>,
     pub(super) singles: Vec<(Slot, Column)>,
     pub(super) pairs: Vec<PackedPair>,
-    pub(super) targets: Vec<Slot>,
+    pub(super) targets: Vec<Target>,
     pub(super) blends: Vec<Blend>,
     /// The coefficients of all columns.
     pub(super) coefs: Vec<u8>,
@@ -154,9 +164,13 @@ impl ProgramBuilder {
     /// If a slot is outside its buffer, a target is a read, or there are too many terms.
     pub(crate) fn push(&mut self, step: &Step) {
         assert!(!step.targets.is_empty() && step.terms.len() <= TERMS_MAX);
-        for (i, target) in step.targets.iter().enumerate() {
-            self.check_target(target);
-            assert!(!step.targets[..i].contains(target), "{target:?} is written twice");
+        for (i, Target { slot, plus }) in step.targets.iter().enumerate() {
+            self.check_target(slot);
+            assert!(step.targets[..i].iter().all(|before| before.slot != *slot), "{slot:?} is written twice");
+            if let Some((plus, _)) = plus {
+                self.check_inside(plus);
+                assert!(!step.writes(*plus), "{plus:?} is added by a step that writes it");
+            }
         }
         for term in &step.terms {
             self.check_inside(&term.near);
@@ -164,7 +178,7 @@ impl ProgramBuilder {
             assert_eq!(term.coefs.len(), step.targets.len(), "one coefficient for each target");
         }
         // With several passes, a target of an earlier one must not be a source of a later one.
-        let in_place = step.terms.iter().any(|term| step.targets.contains(&term.near));
+        let in_place = step.terms.iter().any(|term| step.writes(term.near));
         assert!(step.targets.len() <= ROWS_MAX || !in_place, "a wide step in place");
 
         match &mut self.open {
@@ -250,31 +264,51 @@ impl ProgramBuilder {
     }
 }
 
+impl Step {
+    /// Whether a slot is one of the targets.
+    fn writes(&self, slot: Slot) -> bool {
+        self.targets.iter().any(|target| target.slot == slot)
+    }
+
+    /// Has the step do what the blend would right after it, if that makes one target of its sum and of what the step does not write.
+    pub(crate) fn take_in(&mut self, Blend { a, b, how }: Blend) -> bool {
+        let row = self.targets.iter().position(|target| target.slot == a && target.plus.is_none());
+        let Some(row) = row.filter(|_| !how.both && !self.writes(b)) else { return false };
+        self.terms.iter_mut().for_each(|term| term.coefs[row] = mul(how.own, term.coefs[row]));
+        self.targets[row].plus = Some((b, how.other));
+        true
+    }
+}
+
 impl OpenRun {
-    /// Whether a step does to the next sub-chunks what this run does, and touches nothing that it wrote or puts off.
+    /// Whether a step does to the next sub-chunks what this run does, and touches nothing that it wrote or puts off, nor writes
+    /// what it adds.
     fn goes_on_with(&self, step: &Step) -> bool {
         let next = |a: &Slot, b: &Slot| a.buffer == b.buffer && a.sub + self.count == b.sub;
-        let same = |a: &Term, b: &Term| {
-            let far = match (a.far, b.far) {
-                (None, None) => true,
-                (Some((a, factor)), Some((b, other))) => next(&a, &b) && factor == other,
-                _ => false,
-            };
-            next(&a.near, &b.near) && far && a.coefs == b.coefs
+        let alike = |a: Option<(Slot, u8)>, b: Option<(Slot, u8)>| match (a, b) {
+            (None, None) => true,
+            (Some((a, factor)), Some((b, other))) => next(&a, &b) && factor == other,
+            _ => false,
         };
-        let is_written = |slot: &Slot| {
-            let within =
-                |from: &Slot| slot.buffer == from.buffer && (from.sub..from.sub + self.count).contains(&slot.sub);
-            self.first.targets.iter().any(within)
+        let same = |a: &Term, b: &Term| next(&a.near, &b.near) && alike(a.far, b.far) && a.coefs == b.coefs;
+        let same_target = |a: &Target, b: &Target| next(&a.slot, &b.slot) && alike(a.plus, b.plus);
+        let within = |slot: &Slot, from: &Slot| {
+            slot.buffer == from.buffer && (from.sub..from.sub + self.count).contains(&slot.sub)
+        };
+        let is_written = |slot: &Slot| self.first.targets.iter().any(|target| within(slot, &target.slot));
+        let is_added = |slot: &Slot| {
+            self.first.targets.iter().any(|target| target.plus.is_some_and(|(plus, _)| within(slot, &plus)))
         };
         let is_put_off = |slot: &Slot| self.blends.iter().any(|blend| blend.a == *slot || blend.b == *slot);
-        let mut touched = step.targets.iter().chain(step.terms.iter().map(|term| &term.near));
-        let mut far = step.terms.iter().filter_map(|term| term.far.as_ref().map(|(slot, _)| slot));
+        let mut near = step.targets.iter().map(|target| &target.slot).chain(step.terms.iter().map(|term| &term.near));
+        let added = step.targets.iter().map(|target| &target.plus).chain(step.terms.iter().map(|term| &term.far));
+        let mut far = added.flatten().map(|(slot, _)| slot);
         self.first.targets.len() == step.targets.len()
             && self.first.terms.len() == step.terms.len()
-            && self.first.targets.iter().zip(&step.targets).all(|(a, b)| next(a, b))
+            && self.first.targets.iter().zip(&step.targets).all(|(a, b)| same_target(a, b))
             && self.first.terms.iter().zip(&step.terms).all(|(a, b)| same(a, b))
-            && !touched.any(|slot| is_written(slot) || is_put_off(slot))
+            && !step.targets.iter().any(|target| is_added(&target.slot))
+            && !near.any(|slot| is_written(slot) || is_put_off(slot))
             && !far.any(|slot| is_written(slot) || is_put_off(slot))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Term, Tier, add_product, add_products, third::Third};
+use super::{
+    Blend, BlendHow, Matrix, ProgramBuilder, Slot, Step, Target, Term, Tier, add_product, add_products, third::Third,
+};
 use crate::{
     field::{MUL, mul},
     tests::noise,
@@ -261,7 +263,7 @@ fn every_tier_runs_programs_alike() {
     let single = |near, coefs: &[u8]| Term { near, far: None, coefs: coefs.to_vec() };
     let pair = |near, far, factor, coefs: &[u8]| Term { near, far: Some((far, factor)), coefs: coefs.to_vec() };
     builder.push(&Step {
-        targets: vec![slot(2, 0), slot(2, 1), slot(3, 0)],
+        targets: [slot(2, 0), slot(2, 1), slot(3, 0)].map(sum_at).to_vec(),
         terms: vec![
             pair(slot(0, 0), slot(1, 1), 2, &[1, 9, 31]),
             single(slot(1, 0), &[1, 77, 0]),
@@ -269,12 +271,18 @@ fn every_tier_runs_programs_alike() {
             pair(slot(1, 1), slot(0, 0), 1, &[1, 0, 5]),
         ],
     });
-    builder.push(&Step { targets: vec![slot(2, 2)], terms: vec![single(slot(3, 0), &[6]), single(slot(2, 1), &[1])] });
+    let blend = |a, b, own, other, both| Blend { a, b, how: BlendHow { own, other, both } };
+    let mut step =
+        Step { targets: vec![sum_at(slot(2, 2))], terms: vec![single(slot(3, 0), &[6]), single(slot(2, 1), &[1])] };
+    assert!(!step.take_in(blend(slot(2, 2), slot(1, 1), 7, 11, true)), "it would write two slots");
+    assert!(!step.take_in(blend(slot(2, 1), slot(1, 1), 7, 11, false)), "it would write another slot");
+    assert!(step.take_in(blend(slot(2, 2), slot(1, 1), 7, 11, false)));
+    assert!(!step.take_in(blend(slot(2, 2), slot(1, 0), 7, 11, false)), "something is added already");
+    builder.push(&step);
     builder.push(&Step {
-        targets: vec![slot(2, 0), slot(2, 1)],
+        targets: [slot(2, 0), slot(2, 1)].map(sum_at).to_vec(),
         terms: vec![single(slot(2, 0), &[3, 5]), single(slot(2, 1), &[5, 3])],
     });
-    let blend = |a, b, own, other, both| Blend { a, b, how: BlendHow { own, other, both } };
     builder.blend(blend(slot(2, 0), slot(2, 2), 9, 7, true));
     builder.blend(blend(slot(2, 0), slot(0, 1), 1, 5, false));
     builder.blend(blend(slot(2, 1), slot(1, 1), 3, 3, false));
@@ -298,7 +306,7 @@ fn every_tier_runs_programs_alike() {
             let (c, d) = (sub(1, 1) ^ sub(0, 0), sub(1, 0));
             let (x, y) = (a ^ b ^ c ^ d, mul(9, a) ^ mul(3, b) ^ mul(77, d));
             let z = mul(31, a) ^ mul(4, b) ^ mul(5, c);
-            let [u, v, w] = [mul(3, x) ^ mul(5, y), mul(5, x) ^ mul(3, y), mul(6, z) ^ y];
+            let [u, v, w] = [mul(3, x) ^ mul(5, y), mul(5, x) ^ mul(3, y), mul(7, mul(6, z) ^ y) ^ mul(11, sub(1, 1))];
             let first = [
                 mul(9, u) ^ mul(7, w) ^ mul(5, sub(0, 1)),
                 mul(3, v ^ sub(1, 1)),
@@ -315,7 +323,7 @@ fn every_tier_runs_programs_alike() {
 fn runs_do_what_their_steps_do() {
     let slot = |buffer, sub| Slot { buffer, sub };
     let step = |target, near, far: Option<Slot>| Step {
-        targets: vec![target],
+        targets: vec![sum_at(target)],
         terms: vec![Term { near, far: far.map(|far| (far, 2)), coefs: vec![7] }],
     };
     let swap = |a, b| Blend { a, b, how: BlendHow { own: 5, other: 3, both: true } };
@@ -324,7 +332,16 @@ fn runs_do_what_their_steps_do() {
         Blend(Blend),
     }
     // Buffers: one read of four sub-chunks, one target of eight. With each case, how many runs it makes.
-    let cases: [(usize, Vec<Part>); 4] = [
+    let plus = |target, near, plus| Step {
+        targets: vec![Target { slot: target, plus: Some((plus, 9)) }],
+        ..step(target, near, None)
+    };
+    let cases: [(usize, Vec<Part>); 7] = [
+        (1, (0..4).map(|i| Part::Step(plus(slot(1, i), slot(0, i), slot(1, i + 4)))).collect()),
+        // Each writes what the one before adds.
+        (4, (0..4).map(|i| Part::Step(plus(slot(1, i), slot(0, i), slot(1, i + 1)))).collect()),
+        // Each adds what the one before made.
+        (4, (0..4).map(|i| Part::Step(plus(slot(1, i + 1), slot(0, i), slot(1, i)))).collect()),
         (1, (0..4).map(|i| Part::Step(step(slot(1, i), slot(0, i), None))).collect()),
         // Each needs the one before.
         (4, (0..4).map(|i| Part::Step(step(slot(1, i + 1), slot(1, i), Some(slot(0, i))))).collect()),
@@ -381,7 +398,10 @@ fn runs_do_what_their_steps_do() {
                     Part::Step(step) => {
                         let near = value(step.terms[0].near, &expected);
                         let far = step.terms[0].far.map_or(vec![0; sub_bytes], |(far, _)| value(far, &expected));
-                        expected[usize::from(step.targets[0].sub)] = mix(&near, &far, 7, mul(7, 2));
+                        let sum = mix(&near, &far, 7, mul(7, 2));
+                        let Target { slot, plus } = step.targets[0];
+                        let added = plus.map_or(vec![0; sub_bytes], |(plus, _)| value(plus, &expected));
+                        expected[usize::from(slot.sub)] = mix(&sum, &added, 1, 9);
                     }
                     Part::Blend(Blend { a, b, .. }) => {
                         let (old_a, old_b) = (value(*a, &expected), value(*b, &expected));
@@ -403,13 +423,19 @@ fn runs_do_what_their_steps_do() {
 #[should_panic(expected = "is outside its buffer")]
 fn a_program_refuses_slots_outside_its_buffers() {
     let terms = vec![Term { near: Slot { buffer: 0, sub: 2 }, far: None, coefs: vec![1] }];
-    ProgramBuilder::new(&[2], &[1], &[]).push(&Step { targets: vec![Slot { buffer: 1, sub: 0 }], terms });
+    ProgramBuilder::new(&[2], &[1], &[]).push(&Step { targets: vec![sum_at(Slot { buffer: 1, sub: 0 })], terms });
 }
 
 #[test]
 #[should_panic(expected = "is a read")]
 fn a_program_refuses_to_write_reads() {
-    ProgramBuilder::new(&[2], &[1], &[]).push(&Step { targets: vec![Slot { buffer: 0, sub: 0 }], terms: vec![] });
+    ProgramBuilder::new(&[2], &[1], &[])
+        .push(&Step { targets: vec![sum_at(Slot { buffer: 0, sub: 0 })], terms: vec![] });
+}
+
+/// A target that is the sum alone.
+fn sum_at(slot: Slot) -> Target {
+    Target { slot, plus: None }
 }
 
 fn slices(buffers: &[Vec<u8>]) -> Vec<&[u8]> {
