@@ -9,14 +9,15 @@
 //! 3. All sources of a column are read before its targets are written, but for what a target adds and no target is.
 
 use std::arch::x86_64::{
-    __m512i, __mmask64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
-    _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
-    _mm512_xor_si512,
+    __m512i, __mmask64, _MM_HINT_T1, _mm_prefetch, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
+    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
+    _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
 use super::{
     BlendHow, Slot,
     execute::Strip,
+    manner::Ahead,
     program::{Blend, Column, PackedPair, Target},
     tables::AFFINE,
 };
@@ -34,6 +35,7 @@ pub(super) struct Run<'a> {
     pub(super) products: &'a [u64],
     /// The first target's products are all by 1.
     pub(super) plain_first: bool,
+    pub(super) ahead: Ahead,
     pub(super) bytes: usize,
 }
 
@@ -44,7 +46,7 @@ pub(super) fn product_matrix(coef: u8) -> u64 {
 
 impl Run<'_> {
     /// # Safety
-    /// AVX-512 F and BW and GFNI are there; each slot is good for `bytes` bytes, those of targets for writing, and each
+    /// AVX-512 F and BW and GFNI are there; each slot is in the strip's buffers and good for `bytes` bytes, those of targets for writing, and each
     /// column for as many products as targets; no target partly overlaps a source or another target; there are 1 to 10
     /// targets.
     pub(super) unsafe fn run(&self) {
@@ -132,12 +134,20 @@ pub(super) struct Place {
 }
 
 impl Run<'_> {
-    fn slot(&self, slot: Slot) -> *mut u8 {
-        self.strip.resolve(slot, self.first)
+    /// # Safety
+    /// It is one of the run's.
+    #[inline]
+    unsafe fn slot(&self, slot: Slot) -> *mut u8 {
+        // SAFETY: the caller's.
+        unsafe { self.strip.resolve_unchecked(slot, self.first) }
     }
 
-    fn column(&self, column: Column) -> *const u64 {
-        self.products[column.0 as usize..].as_ptr()
+    /// # Safety
+    /// It is one of the run's.
+    #[inline]
+    unsafe fn column(&self, column: Column) -> *const u64 {
+        // SAFETY: the caller's.
+        unsafe { self.products.as_ptr().add(column.0 as usize) }
     }
 
     /// sums\[row\]\[u\]: the sum over all sources of their product for the row, of the u-th vector of the place.
@@ -156,7 +166,10 @@ impl Run<'_> {
         // SAFETY: the caller's.
         unsafe {
             for [(a, by_a), (b, by_b)] in singles {
-                let values = [load::<UNROLL, SHORT>(self.slot(*a), place), load::<UNROLL, SHORT>(self.slot(*b), place)];
+                let (a, b) = (self.slot(*a), self.slot(*b));
+                fetch::<UNROLL>(a, place.at, self.ahead.near);
+                fetch::<UNROLL>(b, place.at, self.ahead.near);
+                let values = [load::<UNROLL, SHORT>(a, place), load::<UNROLL, SHORT>(b, place)];
                 add_two::<ROWS, UNROLL, PLAIN>(&mut sums, values, self.column(*by_a), self.column(*by_b));
             }
             for (a, by) in odd_single {
@@ -184,11 +197,26 @@ impl Run<'_> {
         pair: &PackedPair,
         place: Place,
     ) -> [__m512i; UNROLL] {
-        let (near, far) = (self.slot(pair.near), self.slot(pair.far));
         // SAFETY: the caller's.
-        let (near, far) = unsafe { (load::<UNROLL, SHORT>(near, place), load::<UNROLL, SHORT>(far, place)) };
+        let (near, far) = unsafe {
+            let (near, far) = (self.slot(pair.near), self.slot(pair.far));
+            fetch::<UNROLL>(near, place.at, self.ahead.near);
+            fetch::<UNROLL>(far, place.at, self.ahead.far);
+            (load::<UNROLL, SHORT>(near, place), load::<UNROLL, SHORT>(far, place))
+        };
         let factor = broadcast(product_matrix(pair.factor));
         std::array::from_fn(|u| _mm512_xor_si512(near[u], times(far[u], factor)))
+    }
+}
+
+/// Brings what lies `ahead` of as many vectors as sums have room for to the second cache, where a run is that long.
+#[inline]
+fn fetch<const UNROLL: usize>(from: *const u8, at: usize, ahead: usize) {
+    if UNROLL == 4 && ahead > 0 {
+        for u in 0..UNROLL {
+            // SAFETY: a hint; nothing is read, and any address will do.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(at + ahead + 64 * u).cast()) }
+        }
     }
 }
 
@@ -257,17 +285,17 @@ pub(super) unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN
 /// Carries out blends that are all alike.
 ///
 /// # Safety
-/// AVX-512 F and BW and GFNI are there; both slots of each blend are good for a strip, a for writing and, if `both`, b as
+/// AVX-512 F and BW and GFNI are there; both slots of each blend are in the strip's buffers and good for a strip, a for writing and, if `both`, b as
 /// well; a and b do not overlap.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 pub(super) unsafe fn blend(strip: &Strip, blends: &[Blend], how: BlendHow) {
     let (by_own, by_other) = (broadcast(product_matrix(how.own)), broadcast(product_matrix(how.other)));
     let bytes = strip.bytes;
     for blend in blends {
-        let (a, b) = (strip.resolve(blend.a, 0), strip.resolve(blend.b, 0));
         let mut at = 0;
         // SAFETY: the caller's.
         unsafe {
+            let (a, b) = (strip.resolve_unchecked(blend.a, 0), strip.resolve_unchecked(blend.b, 0));
             while at + 64 <= bytes {
                 let (a, b) = (a.add(at), b.add(at));
                 let values = [_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast())];

@@ -28,6 +28,8 @@
 //! | do not | sources are fetched ahead if there are more than seven: of fewer the machine keeps track |
 //! | more than the third | the same; targets of up to seven sources are streamed |
 //!
+//! The runs of a program (Clay) are a kind of their own: [`Ahead`].
+//!
 //! Invariants:
 //! 1. Targets are streamed only if all of them share their place within a line.
 //! 2. Targets that are added to are never streamed: they have to be read anyway.
@@ -55,6 +57,33 @@ pub(super) struct Extent {
     pub(super) sources: usize,
     pub(super) bytes: usize,
     pub(super) is_shared: bool,
+}
+
+/// How far ahead of their use the sources of a program's run are brought to the second cache, in bytes; 0 leaves it to the
+/// machine.
+#[cfg(any(target_arch = "x86_64", test))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    /// Chunks by themselves.
+    pub(super) near: usize,
+    /// Their companions, most of which were read as chunks by themselves a short time ago.
+    pub(super) far: usize,
+}
+
+#[cfg(any(target_arch = "x86_64", test))]
+impl Ahead {
+    /// For a run that reads so many places at once, of a program whose buffers hold so many bytes.
+    pub(super) fn of(third: Third, touched: usize, places: usize) -> Self {
+        let (near, far) = match third {
+            Third::Near { bytes, is_outrun: false } => {
+                let leaves_third = touched > bytes / 2;
+                (leaves_third || touched > FAR_BYTES && places > PLACES_FOLLOWED, leaves_third)
+            }
+            Third::Near { is_outrun: true, .. } | Third::Far => (false, false),
+        };
+        let ahead = |fetched| if fetched { PROGRAM_AHEAD } else { 0 };
+        Self { near: ahead(near), far: ahead(far) }
+    }
 }
 
 impl Manner {
@@ -154,6 +183,12 @@ const FAR_AHEAD: usize = 256;
 const NEAR_AHEAD: usize = 512;
 const OUTRUN_AHEAD: usize = 768;
 const CLAIMED_AHEAD: usize = 256;
+#[cfg(any(target_arch = "x86_64", test))]
+const PROGRAM_AHEAD: usize = 1024;
+
+/// So many places where a Clay code reads a Zen 4 follows by itself, and not 28, those of `clay:16+4:19`.
+#[cfg(any(target_arch = "x86_64", test))]
+pub(super) const PLACES_FOLLOWED: usize = 24;
 
 /// Of so many sources a Zen 5 keeps track by itself.
 const FOLLOWED: usize = 7;
@@ -169,7 +204,7 @@ const LONG_STRIP_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, L2_BYTES, Manner, OUTRUN_AHEAD, TERMS_MAX, Third};
+    use super::{Ahead, Extent, L2_BYTES, Manner, OUTRUN_AHEAD, TERMS_MAX, Third};
 
     fn of(third: Third, sources: usize, bytes: usize, targets: &[&mut [u8]]) -> Manner {
         Manner::of(third, Extent { sources, bytes, is_shared: false }, targets)
@@ -210,6 +245,24 @@ mod tests {
         assert_eq!(of(25, MIB), (false, 9));
         let shared = Extent { sources: 17, bytes: MIB, is_shared: true };
         assert!(Manner::of(third, shared, &targets).streamed);
+    }
+
+    #[test]
+    fn companions_are_fetched_too_where_a_program_leaves_half_of_a_near_third_cache() {
+        const MIB: usize = 1 << 20;
+        let third = Third::Near { bytes: 32 * MIB, is_outrun: false };
+        let of = |touched, places| {
+            let ahead = Ahead::of(third, touched, places);
+            (ahead.near > 0, ahead.far > 0)
+        };
+        assert_eq!(of(4 * MIB, 28), (false, false));
+        assert_eq!(of(5 * MIB, 28), (true, false));
+        assert_eq!(of(16 * MIB, 24), (false, false), "the machine follows so few places");
+        assert_eq!(of(17 * MIB, 24), (true, true));
+        let outrun = Third::Near { bytes: 32 * MIB, is_outrun: true };
+        for unmeasured in [Third::Far, outrun] {
+            assert_eq!(Ahead::of(unmeasured, 64 * MIB, 28), Ahead { near: 0, far: 0 });
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use std::{
 use super::{
     List, Tier,
     coupled::{Place, add_one, add_two, broadcast, load, product_matrix, store, times},
+    manner::PLACES_FOLLOWED,
     third::Third,
 };
 use crate::field::{inv, mul};
@@ -88,7 +89,7 @@ impl PlaneEncoder {
         let is_far = touched > NEAR_BYTES;
         let fetches = match Third::here() {
             Third::Far => is_far,
-            Third::Near { bytes, .. } => touched > bytes / 4 && self.sections * (2 * self.q - 1) > RUNS_FOLLOWED,
+            Third::Near { bytes, .. } => touched > bytes / 4 && self.sections * (2 * self.q - 1) > PLACES_FOLLOWED,
         };
         let is_aligned = |chunk: &&mut [u8]| chunk.as_ptr().addr().is_multiple_of(64);
         let streams = is_far && sub_bytes.is_multiple_of(64) && parity.iter().all(is_aligned);
@@ -520,9 +521,6 @@ const SECTIONS_MAX: usize = 11;
 
 /// Nodes of these sections, and digits in each: 22 where q is 2, 18 and 20 where it is 3 and 4.
 const ASPECTS_MAX: usize = 22;
-
-/// So many runs a processor of Zen 4 follows by itself, and not 28, those of `clay:16+4:19`.
-const RUNS_FOLLOWED: usize = 24;
 
 /// A group reads its nodes in one run each, and as many but one of each section as companions.
 const RUNS_MAX: usize = 2 * ASPECTS_MAX;
