@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Shapes of every number of levels up to 8, some with a last group that is short.
-const SHAPES: [(u16, u16); 13] = [
+const SHAPES: [(u16, u16); 15] = [
     (1, 1),
     (7, 1),
     (9, 2),
@@ -22,6 +22,8 @@ const SHAPES: [(u16, u16); 13] = [
     (70, 40),
     (3, 70),
     (200, 129),
+    (2100, 9),
+    (2100, 19),
     (2100, 33),
 ];
 

@@ -4,7 +4,7 @@
 //! 1. Each compiled function enables just the features of its tier.
 //! 2. What is not compiled is not asked for: gathering blocks of fewer than three levels always add.
 
-use super::planar::{Gather, Inner, Planar, gather, inner};
+use super::planar::{Gather, Inner, Planar, gather, gather_last, inner};
 #[cfg(target_arch = "aarch64")]
 use crate::kernel::neon::Nibbles;
 #[cfg(target_arch = "x86_64")]
@@ -52,6 +52,43 @@ pub(super) unsafe fn run_gather(tier: Tier, block: &Gather, levels: u32, full: u
             #[cfg(target_arch = "aarch64")]
             Tier::Neon => by_levels!(gather_neon),
             _ => by_levels!(gather_scalar),
+        }
+    }
+}
+
+/// Runs the last gathering block of a group with the `levels` levels above its three; the lowest `full` levels may have factors
+/// outside GF(2^8).
+///
+/// # Safety
+/// As [`gather_last`]; the tier is available.
+pub(super) unsafe fn run_gather_last(tier: Tier, block: &Gather, above: &Inner, levels: u32, full: u32) {
+    macro_rules! by_levels {
+        ($run:ident) => {
+            match (levels, full) {
+                (1, 0) => $run::<2, 1, 0>(block, above),
+                (1, 1) => $run::<2, 1, 1>(block, above),
+                (1, 2) => $run::<2, 1, 2>(block, above),
+                (1, _) => $run::<2, 1, 3>(block, above),
+                (2, 0) => $run::<4, 2, 0>(block, above),
+                (2, 1) => $run::<4, 2, 1>(block, above),
+                (2, 2) => $run::<4, 2, 2>(block, above),
+                (2, _) => $run::<4, 2, 3>(block, above),
+                (levels, _) => unreachable!("{levels} levels above a gathering block"),
+            }
+        };
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match tier {
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2 => by_levels!(gather_last_avx2),
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2Gfni => by_levels!(gather_last_avx2_gfni),
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512Gfni => by_levels!(gather_last_avx512),
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => by_levels!(gather_last_neon),
+            _ => by_levels!(gather_last_scalar),
         }
     }
 }
@@ -114,13 +151,24 @@ pub(super) unsafe fn run_inner(tier: Tier, part: &Inner, levels: u32, full: bool
 }
 
 macro_rules! compile {
-    ($(#[$features:meta])? $vector:ty, $gather:ident, $inner:ident) => {
+    ($(#[$features:meta])? $vector:ty, $gather:ident, $gather_last:ident, $inner:ident) => {
         /// # Safety
         /// As [`gather`].
         $(#[$features])?
         unsafe fn $gather<const LEVELS: usize, const FULL: usize, const ADD: bool>(block: &Gather) {
             // SAFETY: the caller's; this function enables the tier's features.
             unsafe { gather::<$vector, LEVELS, FULL, ADD>(block) }
+        }
+
+        /// # Safety
+        /// As [`gather_last`].
+        $(#[$features])?
+        unsafe fn $gather_last<const LANES: usize, const ABOVE: usize, const FULL: usize>(
+            block: &Gather,
+            above: &Inner,
+        ) {
+            // SAFETY: the caller's; this function enables the tier's features.
+            unsafe { gather_last::<$vector, LANES, ABOVE, FULL>(block, above) }
         }
 
         /// # Safety
@@ -141,12 +189,13 @@ macro_rules! compile {
     };
 }
 
-compile!(Byte, gather_scalar, inner_scalar);
+compile!(Byte, gather_scalar, gather_last_scalar, inner_scalar);
 #[cfg(target_arch = "x86_64")]
 compile!(
     #[target_feature(enable = "avx2")]
     Shuffle,
     gather_avx2,
+    gather_last_avx2,
     inner_avx2
 );
 #[cfg(target_arch = "x86_64")]
@@ -154,6 +203,7 @@ compile!(
     #[target_feature(enable = "avx2,gfni")]
     Gfni,
     gather_avx2_gfni,
+    gather_last_avx2_gfni,
     inner_avx2_gfni
 );
 #[cfg(target_arch = "x86_64")]
@@ -161,6 +211,7 @@ compile!(
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     Wide,
     gather_avx512,
+    gather_last_avx512,
     inner_avx512
 );
 #[cfg(target_arch = "aarch64")]
@@ -168,6 +219,7 @@ compile!(
     #[target_feature(enable = "neon")]
     Nibbles,
     gather_neon,
+    gather_last_neon,
     inner_neon
 );
 

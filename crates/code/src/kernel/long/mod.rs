@@ -6,7 +6,8 @@
 //!
 //! Order of work: tiles are cut in strips across all chunks, so short that the sums of a strip stay in the first cache;
 //! within a strip all groups one after the other, eight chunks at a time. The first pass reads the sources and does up
-//! to three levels in registers, the last pass adds to the sums; at the end of a strip the sums are transformed once.
+//! to three levels in registers, the last pass adds to the sums; at the end of a strip the sums are transformed once. Of groups
+//! of 16 and 32 the last eight chunks go on to the last pass in registers, and the others are met in scratch.
 //!
 //! Invariants:
 //! 1. The tiers differ in speed only: the code is the same over registers of 1, 16, 32 and 64 bytes.
@@ -22,12 +23,14 @@ mod registers;
 use std::cell::Cell;
 
 use self::{
-    blocks::{Way, run_gather, run_inner},
+    blocks::{Way, run_gather, run_gather_last, run_inner},
     planar::{Gather, Inner, WIDTH},
 };
 use super::{
     Matrix, Tier, add_product,
+    manner::{chunks_ahead, leaves_caches},
     scratch::{self, LINE_BYTES, lend_list},
+    third::Third,
 };
 
 /// Data chunks in a row whose parity is wanted.
@@ -142,13 +145,18 @@ impl Part<'_> {
         let lanes_bytes = 2 * plane * (2 * lanes + WIDTH);
         scratch::lend(lanes_bytes + own_bytes, |scratch| {
             let (of_run, own) = scratch.split_at_mut(lanes_bytes);
+            let all_sources = self.sources.len() * tile;
+            let ahead = chunks_ahead(Third::here(), all_sources, self.levels);
+            // Of four blocks, the last one with all above takes so long that sources from memory come late behind it.
+            let at_once = self.levels == 4 || self.levels == 5 && !leaves_caches(all_sources);
             let whole = self.sub_bytes / LINE_BYTES * LINE_BYTES;
-            let starts = (0..whole).step_by(plane.max(1)).map(|at| (at, plane.min(whole - at)));
+            let strip = self.strip_bytes();
+            let starts = (0..whole).step_by(strip.max(1)).map(|at| (at, strip.min(whole - at)));
             let odd = (whole < self.sub_bytes).then(|| (whole, self.sub_bytes - whole));
             for (at, bytes) in starts.chain(odd) {
                 let padded = bytes.next_multiple_of(LINE_BYTES);
                 let scratch = of_run.as_mut_ptr();
-                let mut run = Run { part: self, at, bytes, padded, plane, scratch, parities };
+                let mut run = Run { part: self, at, bytes, padded, plane, scratch, parities, ahead, at_once };
                 // SAFETY: `scratch` holds sums, group and staged lanes of two planes of `plane` bytes each, from a line's
                 // start on, and is lent out to this run alone.
                 unsafe { run.sum_groups() };
@@ -159,13 +167,19 @@ impl Part<'_> {
 
     /// Bytes of each plane that a strip has at most: as long as its sums and one group's lanes fill less than a first
     /// cache, but no shorter than what keeps sources coming in time.
-    fn plane_bytes(&self) -> usize {
+    fn strip_bytes(&self) -> usize {
         let most = match self.levels {
             0..=2 => 2048,
             3 => 1024,
+            4 => 512,
             _ => 256,
         };
         most.min(self.sub_bytes.next_multiple_of(LINE_BYTES))
+    }
+
+    /// Bytes between planes in scratch. Many lanes a power of two apart would share few sets of the first cache.
+    fn plane_bytes(&self) -> usize {
+        self.strip_bytes() + if self.levels > 3 { LINE_BYTES } else { 0 }
     }
 }
 
@@ -182,6 +196,10 @@ struct Run<'a> {
     /// T lanes of sums, T lanes of a group, [`WIDTH`] lanes of sources that are short or not there.
     scratch: *mut u8,
     parities: usize,
+    /// How many chunks ahead of their use sources are brought closer, if any.
+    ahead: usize,
+    /// The levels above three of a group of two or four blocks are taken with its last block, if their factors are in GF(2^8).
+    at_once: bool,
 }
 
 impl Run<'_> {
@@ -203,13 +221,19 @@ impl Run<'_> {
             // Groups are aligned by their points. Those of fewer than eight lanes share a block, the first of them with
             // the points of the parity, where there is no source.
             for start in ((lanes + first) / width * width..end).step_by(width) {
+                let at_once = self.at_once && (start + lanes - 1) >> 3 < 256;
                 for point in (start..start + width).step_by(WIDTH) {
+                    let outside = levels_outside(point + WIDTH - 1);
+                    if at_once && point + WIDTH == start + width {
+                        let above = self.inner(group, sums, start, 3);
+                        run_gather_last(tier, &self.gather(point, group), &above, levels - 3, outside);
+                        continue;
+                    }
                     let (to, levels, add) =
                         if levels <= 3 { (sums, levels, true) } else { (group.add((point - start) * lane), 3, false) };
-                    let block = self.gather(point, to);
-                    run_gather(tier, &block, levels, levels_outside(point + WIDTH - 1), add);
+                    run_gather(tier, &self.gather(point, to), levels, outside, add);
                 }
-                let mut below = 3;
+                let mut below = if at_once { levels } else { 3 };
                 while below < levels {
                     let taken = levels_of_pass(levels - below);
                     let last = below + taken == levels;
@@ -244,6 +268,7 @@ impl Run<'_> {
                 sources: std::array::from_fn(|i| staged.add(i * lane).cast_const()),
                 source_plane: self.plane,
                 soon: [std::ptr::null(); WIDTH],
+                fetches: false,
                 target,
                 stride: lane,
                 plane: self.plane,
@@ -252,12 +277,13 @@ impl Run<'_> {
             };
             match eight(point) {
                 Some(tiles) if self.bytes == self.padded && tiles.iter().all(|tile| !tile.is_empty()) => {
-                    let soon = eight(point + AHEAD).unwrap_or(tiles);
+                    let soon = eight(point + self.ahead).unwrap_or(tiles);
                     for i in 0..WIDTH {
                         block.sources[i] = tiles[i].as_ptr().add(self.at);
                         block.soon[i] = soon[i].as_ptr().wrapping_add(self.at);
                     }
                     block.source_plane = sub_bytes;
+                    block.fetches = self.ahead > 0;
                 }
                 _ => {
                     staged.write_bytes(0, WIDTH * lane);
@@ -285,19 +311,25 @@ impl Run<'_> {
         for start in (0..lanes).step_by(1 << (below + taken)).take_while(|start| *start < needed) {
             // SAFETY: the caller's; a block's lanes are those from `start` on, `1 << (below + taken)` of them.
             unsafe {
-                let part = Inner {
-                    from: from.add(start * lane),
-                    to: to.add(start * lane),
-                    step: lane << below,
-                    stride: lane,
-                    blocks: 1 << below,
-                    plane: self.plane,
-                    point: ((point + start) >> below) as u16,
-                    bytes: self.padded,
-                };
+                let part = self.inner(from.add(start * lane), to.add(start * lane), point + start, below);
                 let full = (point + start + (1 << (below + taken)) - 1) >> below >= 256;
                 run_inner(self.part.tier, &part, taken, full, way);
             }
+        }
+    }
+
+    /// What the levels from `below` on take of the lanes at `from`, the first of which stands at `point`.
+    fn inner(&self, from: *const u8, to: *mut u8, point: usize, below: u32) -> Inner {
+        let lane = 2 * self.plane;
+        Inner {
+            from,
+            to,
+            step: lane << below,
+            stride: lane,
+            blocks: 1 << below,
+            plane: self.plane,
+            point: (point >> below) as u16,
+            bytes: self.padded,
         }
     }
 }
@@ -311,9 +343,6 @@ fn levels_of_pass(left: u32) -> u32 {
 fn levels_outside(point: usize) -> u32 {
     (usize::BITS - point.leading_zeros()).saturating_sub(8)
 }
-
-/// How many chunks ahead sources are brought closer.
-const AHEAD: usize = 4 * WIDTH;
 
 thread_local! {
     /// Planes of the syndromes.

@@ -43,6 +43,8 @@ pub(super) struct Gather {
     pub(super) source_plane: usize,
     /// Sources that are read soon.
     pub(super) soon: [*const u8; WIDTH],
+    /// Those are brought closer.
+    pub(super) fetches: bool,
     /// The low plane of the first target lane.
     pub(super) target: *mut u8,
     /// From a target lane to the next.
@@ -88,12 +90,7 @@ pub(super) unsafe fn gather<V: Planar, const LEVELS: usize, const FULL: usize, c
         let factors = stage::<V>(block.point, WIDTH, LEVELS);
         let factors = factors.as_ptr();
         for at in (0..block.bytes).step_by(V::BYTES) {
-            let mut lanes: [Lane<V>; WIDTH] = std::array::from_fn(|i| {
-                let low = block.sources[i].add(at);
-                V::prefetch(block.soon[i].wrapping_add(at));
-                V::prefetch(block.soon[i].wrapping_add(block.source_plane + at));
-                [V::load(low), V::load(low.add(block.source_plane))]
-            });
+            let mut lanes = sources::<V>(block, at);
             inverse::<V, WIDTH, LEVELS, FULL>(&mut lanes, factors);
             for i in 0..1 << LEVELS {
                 let to = block.target.add(i * block.stride + at);
@@ -115,6 +112,96 @@ pub(super) unsafe fn gather<V: Planar, const LEVELS: usize, const FULL: usize, c
                     };
                     V::store(to, if ADD { V::xor(V::load(to), value) } else { value });
                 }
+            }
+        }
+    }
+}
+
+/// The last eight sources of a group of 16 or 32: their three levels, then the ABOVE levels above these of the whole group, whose
+/// other lanes are at `above.from`; adds to the targets of `above`. So what becomes of these eight is not stored on the way. Factors
+/// of the three levels below FULL are any, all others in GF(2^8).
+///
+/// # Safety
+/// As [`gather`] and [`inner`], with 2^ABOVE lanes in a block of `above` and as many bytes as `block` has.
+#[inline(always)]
+pub(super) unsafe fn gather_last<V: Planar, const LANES: usize, const ABOVE: usize, const FULL: usize>(
+    block: &Gather,
+    above: &Inner,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let factors = stage::<V>(block.point, WIDTH, 3);
+        let factors_above = stage::<V>(above.point, LANES, ABOVE);
+        let (factors, factors_above) = (factors.as_ptr(), factors_above.as_ptr());
+        for at in (0..block.bytes).step_by(V::BYTES) {
+            let mut last = sources::<V>(block, at);
+            inverse::<V, WIDTH, 3, FULL>(&mut last, factors);
+            let [a, b, c, d, e, f, g, h] = last;
+            take_above::<V, LANES, ABOVE>(above, factors_above, 0, at, a);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 1, at, b);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 2, at, c);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 3, at, d);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 4, at, e);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 5, at, f);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 6, at, g);
+            take_above::<V, LANES, ABOVE>(above, factors_above, 7, at, h);
+        }
+    }
+}
+
+/// The levels above of one block of `above`, whose last lane is in registers.
+///
+/// # Safety
+/// As [`gather_last`]; a vector is left from `at` on.
+#[inline(always)]
+unsafe fn take_above<V: Planar, const LANES: usize, const ABOVE: usize>(
+    above: &Inner,
+    factors: *const Factors<V>,
+    number: usize,
+    at: usize,
+    last: Lane<V>,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let from = above.from.add(number * above.stride + at);
+        let mut lanes: [Lane<V>; LANES] = std::array::from_fn(|i| {
+            let low = from.add(i * above.step);
+            if i + 1 == LANES { last } else { [V::load(low), V::load(low.add(above.plane))] }
+        });
+        inverse::<V, LANES, ABOVE, 0>(&mut lanes, factors);
+        store::<V, LANES, true>(&lanes, above.to.add(number * above.stride + at), above);
+    }
+}
+
+/// A vector of both planes of each source; fetches those that are read soon.
+///
+/// # Safety
+/// As [`gather`]; a vector is left from `at` on.
+#[inline(always)]
+unsafe fn sources<V: Planar>(block: &Gather, at: usize) -> [Lane<V>; WIDTH] {
+    // SAFETY: the caller's.
+    std::array::from_fn(|i| unsafe {
+        let low = block.sources[i].add(at);
+        if block.fetches {
+            V::prefetch(block.soon[i].wrapping_add(at));
+            V::prefetch(block.soon[i].wrapping_add(block.source_plane + at));
+        }
+        [V::load(low), V::load(low.add(block.source_plane))]
+    })
+}
+
+/// Stores the lanes of a block, or adds them to what is there.
+///
+/// # Safety
+/// As [`inner`]; `to` is the place in the block's first target lane.
+#[inline(always)]
+unsafe fn store<V: Planar, const LANES: usize, const ADD: bool>(lanes: &[Lane<V>; LANES], to: *mut u8, part: &Inner) {
+    for (i, lane) in lanes.iter().enumerate() {
+        for (plane, value) in lane.iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe {
+                let to = to.add(i * part.step + plane * part.plane);
+                V::store(to, if ADD { V::xor(V::load(to), *value) } else { *value });
             }
         }
     }
@@ -153,13 +240,7 @@ pub(super) unsafe fn inner<
                 } else {
                     forward::<V, LANES, LEVELS, FULL>(&mut lanes, factors);
                 }
-                for (i, lane) in lanes.iter().enumerate() {
-                    let to = to.add(i * part.step + at);
-                    for (plane, value) in lane.iter().enumerate() {
-                        let to = to.add(plane * part.plane);
-                        V::store(to, if ADD { V::xor(V::load(to), *value) } else { *value });
-                    }
-                }
+                store::<V, LANES, ADD>(&lanes, to.add(at), part);
             }
         }
     }
