@@ -260,43 +260,40 @@ impl Run<'_> {
         let lane = 2 * self.plane;
         let first = (1 << self.part.levels) + self.part.first;
         let eight = |point: usize| sources.get(point.checked_sub(first)?..)?.first_chunk::<WIDTH>();
-        // SAFETY: tiles are `2 * sub_bytes` long and strips end within `sub_bytes`; staged lanes lie behind the sums and
-        // the group.
-        unsafe {
-            let staged = self.scratch.add((2 << self.part.levels) * lane);
-            let mut block = Gather {
-                sources: std::array::from_fn(|i| staged.add(i * lane).cast_const()),
-                source_plane: self.plane,
-                soon: [std::ptr::null(); WIDTH],
-                fetches: false,
+        let block =
+            |sources: [*const u8; WIDTH], source_plane: usize, soon: [*const u8; WIDTH], fetches: bool| Gather {
+                sources,
+                source_plane,
+                soon,
+                fetches,
                 target,
                 stride: lane,
                 plane: self.plane,
                 point: point as u16,
                 bytes: self.padded,
             };
-            match eight(point) {
-                Some(tiles) if self.bytes == self.padded && tiles.iter().all(|tile| !tile.is_empty()) => {
-                    let soon = eight(point + self.ahead).unwrap_or(tiles);
-                    for i in 0..WIDTH {
-                        block.sources[i] = tiles[i].as_ptr().add(self.at);
-                        block.soon[i] = soon[i].as_ptr().wrapping_add(self.at);
-                    }
-                    block.source_plane = sub_bytes;
-                    block.fetches = self.ahead > 0;
-                }
-                _ => {
-                    staged.write_bytes(0, WIDTH * lane);
-                    for (i, point) in (point..point + WIDTH).enumerate() {
-                        let tile = point.checked_sub(first).and_then(|at| sources.get(at)).copied().unwrap_or_default();
-                        for (plane, from) in tile.chunks_exact(sub_bytes).enumerate() {
-                            let from = from[self.at..][..self.bytes].as_ptr();
-                            from.copy_to_nonoverlapping(staged.add(i * lane + plane * self.plane), self.bytes);
-                        }
-                    }
+        // SAFETY: tiles are `2 * sub_bytes` long and strips end within `sub_bytes`; staged lanes lie behind the sums and
+        // the group.
+        unsafe {
+            if self.bytes == self.padded
+                && let Some(tiles) = eight(point)
+                && tiles.iter().all(|tile| !tile.is_empty())
+            {
+                let soon = eight(point + self.ahead).unwrap_or(tiles);
+                let soon = soon.map(|tile| tile.as_ptr().wrapping_add(self.at));
+                return block(tiles.map(|tile| tile.as_ptr().add(self.at)), sub_bytes, soon, self.ahead > 0);
+            }
+            let staged = self.scratch.add((2 << self.part.levels) * lane);
+            staged.write_bytes(0, WIDTH * lane);
+            for (i, point) in (point..point + WIDTH).enumerate() {
+                let tile = point.checked_sub(first).and_then(|at| sources.get(at)).copied().unwrap_or_default();
+                for (plane, from) in tile.chunks_exact(sub_bytes).enumerate() {
+                    let from = from[self.at..][..self.bytes].as_ptr();
+                    from.copy_to_nonoverlapping(staged.add(i * lane + plane * self.plane), self.bytes);
                 }
             }
-            block
+            let staged = std::array::from_fn(|i| staged.add(i * lane).cast_const());
+            block(staged, self.plane, staged, false)
         }
     }
 
