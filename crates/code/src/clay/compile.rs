@@ -218,7 +218,7 @@ impl<'a> Compiler<'a> {
                     }
                     None => {
                         let terms = vec![single(at(companion), &[half])];
-                        self.finish(&[companion], &[], Finish::Step(Step { targets: vec![sum_at(place)], terms }));
+                        self.finish(&[companion], &[], Finish::Step(Step { targets: vec![Target::sum(place)], terms }));
                     }
                 },
                 Making::Both if self.target_slot(companion).is_none() => {
@@ -296,7 +296,7 @@ impl<'a> Compiler<'a> {
                 terms.push(term);
             }
         }
-        Some(Step { targets: places.into_iter().map(|(_, place)| sum_at(place)).collect(), terms })
+        Some(Step { targets: places.into_iter().map(|(_, place)| Target::sum(place)).collect(), terms })
     }
 
     /// A known vertex' U as a term for one row, that of U itself; `None` if it is zero.
@@ -342,11 +342,6 @@ impl<'a> Compiler<'a> {
 
 /// The unknown nodes, and those they are solved from.
 type SolutionKey = (Vec<u16>, Vec<u16>);
-
-/// A target that is the sum alone.
-fn sum_at(slot: Slot) -> Target {
-    Target { slot, plus: None }
-}
 
 fn single(near: Slot, coefs: &[u8]) -> Term {
     Term { near, far: None, coefs: coefs.to_vec() }

@@ -28,7 +28,7 @@
 //! | do not | sources are fetched ahead if there are more than seven: of fewer the machine keeps track |
 //! | more than the third | the same; targets of up to seven sources are streamed |
 //!
-//! The runs of a program (Clay) are a kind of their own: [`Ahead`].
+//! The runs of a program (Clay) and the groups of a long code are kinds of their own: [`Ahead`], [`chunks_ahead`].
 //!
 //! Invariants:
 //! 1. Targets are streamed only if all of them share their place within a line.

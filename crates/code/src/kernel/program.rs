@@ -45,6 +45,13 @@ pub(crate) struct Target {
     pub(crate) plus: Option<(Slot, u8)>,
 }
 
+impl Target {
+    /// The sum alone.
+    pub(crate) fn sum(slot: Slot) -> Self {
+        Self { slot, plus: None }
+    }
+}
+
 /// targets\[r\] = sum over terms of coefs\[r\] * term, and what the target says. All terms are read before the targets are
 /// written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -263,7 +263,7 @@ fn every_tier_runs_programs_alike() {
     let single = |near, coefs: &[u8]| Term { near, far: None, coefs: coefs.to_vec() };
     let pair = |near, far, factor, coefs: &[u8]| Term { near, far: Some((far, factor)), coefs: coefs.to_vec() };
     builder.push(&Step {
-        targets: [slot(2, 0), slot(2, 1), slot(3, 0)].map(sum_at).to_vec(),
+        targets: [slot(2, 0), slot(2, 1), slot(3, 0)].map(Target::sum).to_vec(),
         terms: vec![
             pair(slot(0, 0), slot(1, 1), 2, &[1, 9, 31]),
             single(slot(1, 0), &[1, 77, 0]),
@@ -272,15 +272,17 @@ fn every_tier_runs_programs_alike() {
         ],
     });
     let blend = |a, b, own, other, both| Blend { a, b, how: BlendHow { own, other, both } };
-    let mut step =
-        Step { targets: vec![sum_at(slot(2, 2))], terms: vec![single(slot(3, 0), &[6]), single(slot(2, 1), &[1])] };
+    let mut step = Step {
+        targets: vec![Target::sum(slot(2, 2))],
+        terms: vec![single(slot(3, 0), &[6]), single(slot(2, 1), &[1])],
+    };
     assert!(!step.take_in(blend(slot(2, 2), slot(1, 1), 7, 11, true)), "it would write two slots");
     assert!(!step.take_in(blend(slot(2, 1), slot(1, 1), 7, 11, false)), "it would write another slot");
     assert!(step.take_in(blend(slot(2, 2), slot(1, 1), 7, 11, false)));
     assert!(!step.take_in(blend(slot(2, 2), slot(1, 0), 7, 11, false)), "something is added already");
     builder.push(&step);
     builder.push(&Step {
-        targets: [slot(2, 0), slot(2, 1)].map(sum_at).to_vec(),
+        targets: [slot(2, 0), slot(2, 1)].map(Target::sum).to_vec(),
         terms: vec![single(slot(2, 0), &[3, 5]), single(slot(2, 1), &[5, 3])],
     });
     builder.blend(blend(slot(2, 0), slot(2, 2), 9, 7, true));
@@ -323,7 +325,7 @@ fn every_tier_runs_programs_alike() {
 fn runs_do_what_their_steps_do() {
     let slot = |buffer, sub| Slot { buffer, sub };
     let step = |target, near, far: Option<Slot>| Step {
-        targets: vec![sum_at(target)],
+        targets: vec![Target::sum(target)],
         terms: vec![Term { near, far: far.map(|far| (far, 2)), coefs: vec![7] }],
     };
     let swap = |a, b| Blend { a, b, how: BlendHow { own: 5, other: 3, both: true } };
@@ -423,19 +425,14 @@ fn runs_do_what_their_steps_do() {
 #[should_panic(expected = "is outside its buffer")]
 fn a_program_refuses_slots_outside_its_buffers() {
     let terms = vec![Term { near: Slot { buffer: 0, sub: 2 }, far: None, coefs: vec![1] }];
-    ProgramBuilder::new(&[2], &[1], &[]).push(&Step { targets: vec![sum_at(Slot { buffer: 1, sub: 0 })], terms });
+    ProgramBuilder::new(&[2], &[1], &[]).push(&Step { targets: vec![Target::sum(Slot { buffer: 1, sub: 0 })], terms });
 }
 
 #[test]
 #[should_panic(expected = "is a read")]
 fn a_program_refuses_to_write_reads() {
     ProgramBuilder::new(&[2], &[1], &[])
-        .push(&Step { targets: vec![sum_at(Slot { buffer: 0, sub: 0 })], terms: vec![] });
-}
-
-/// A target that is the sum alone.
-fn sum_at(slot: Slot) -> Target {
-    Target { slot, plus: None }
+        .push(&Step { targets: vec![Target::sum(Slot { buffer: 0, sub: 0 })], terms: vec![] });
 }
 
 fn slices(buffers: &[Vec<u8>]) -> Vec<&[u8]> {

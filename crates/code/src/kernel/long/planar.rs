@@ -136,6 +136,7 @@ pub(super) unsafe fn gather_last<V: Planar, const LANES: usize, const ABOVE: usi
         for at in (0..block.bytes).step_by(V::BYTES) {
             let mut last = sources::<V>(block, at);
             inverse::<V, WIDTH, 3, FULL>(&mut last, factors);
+            // Written out: the compiler leaves a loop over four lanes as one, and keeps `last` in memory for it.
             let [a, b, c, d, e, f, g, h] = last;
             take_above::<V, LANES, ABOVE>(above, factors_above, 0, at, a);
             take_above::<V, LANES, ABOVE>(above, factors_above, 1, at, b);
