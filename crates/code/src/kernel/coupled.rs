@@ -22,9 +22,9 @@ use super::{
     tables::AFFINE,
 };
 
-/// targets\[r\] = sum over all sources of products\[r\] * source, and what the target adds, for `bytes` bytes from the `first`-th sub-chunk after
-/// each slot on. Slots are looked up where they are used: a list of pointers made first would cost more than the sums if
-/// sub-chunks are short.
+/// targets\[r\] = sum over all sources of products\[r\] * source, and what the target adds, for `bytes` bytes from the
+/// `first`-th sub-chunk after each slot on. Slots are looked up where they are used: a list of pointers made first costs
+/// more, at every length of sub-chunks.
 pub(super) struct Run<'a> {
     pub(super) strip: &'a Strip<'a>,
     pub(super) first: u16,
@@ -46,9 +46,9 @@ pub(super) fn product_matrix(coef: u8) -> u64 {
 
 impl Run<'_> {
     /// # Safety
-    /// AVX-512 F and BW and GFNI are there; each slot is in the strip's buffers and good for `bytes` bytes, those of targets for writing, and each
-    /// column for as many products as targets; no target partly overlaps a source or another target; there are 1 to 10
-    /// targets.
+    /// AVX-512 F and BW and GFNI are there; each slot is in the strip's buffers and good for `bytes` bytes, those of
+    /// targets for writing, and each column for as many products as targets; no target partly overlaps a source or another
+    /// target, or is what one adds; there are 1 to 10 targets.
     pub(super) unsafe fn run(&self) {
         macro_rules! by_rows {
             ($($rows:literal)*) => {
@@ -146,6 +146,7 @@ impl Run<'_> {
     /// It is one of the run's.
     #[inline]
     unsafe fn column(&self, column: Column) -> *const u64 {
+        debug_assert!(column.0 as usize + self.targets.len() <= self.products.len());
         // SAFETY: the caller's.
         unsafe { self.products.as_ptr().add(column.0 as usize) }
     }
@@ -285,8 +286,8 @@ pub(super) unsafe fn add_two<const ROWS: usize, const UNROLL: usize, const PLAIN
 /// Carries out blends that are all alike.
 ///
 /// # Safety
-/// AVX-512 F and BW and GFNI are there; both slots of each blend are in the strip's buffers and good for a strip, a for writing and, if `both`, b as
-/// well; a and b do not overlap.
+/// AVX-512 F and BW and GFNI are there; both slots of each blend are in the strip's buffers and good for a strip, a for
+/// writing and, if `both`, b as well; a and b do not overlap.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 pub(super) unsafe fn blend(strip: &Strip, blends: &[Blend], how: BlendHow) {
     let (by_own, by_other) = (broadcast(product_matrix(how.own)), broadcast(product_matrix(how.other)));

@@ -333,11 +333,11 @@ fn runs_do_what_their_steps_do() {
         Step(Step),
         Blend(Blend),
     }
-    // Buffers: one read of four sub-chunks, one target of eight. With each case, how many runs it makes.
     let plus = |target, near, plus| Step {
         targets: vec![Target { slot: target, plus: Some((plus, 9)) }],
         ..step(target, near, None)
     };
+    // Buffers: one read of four sub-chunks, one target of eight. With each case, how many runs it makes.
     let cases: [(usize, Vec<Part>); 7] = [
         (1, (0..4).map(|i| Part::Step(plus(slot(1, i), slot(0, i), slot(1, i + 4)))).collect()),
         // Each writes what the one before adds.
