@@ -1,7 +1,7 @@
 //! Adds a section of four nodes to the sums of four parities in four planes, in registers of our choosing.
 //!
 //! Sixteen sums, eight U and what makes them take all registers there are. Of the same in intrinsics the compiler puts some into
-//! memory and back, others after each change, which takes a sixth to a half longer.
+//! memory and back, others after each change, which takes up to a half longer.
 //!
 //! | registers | hold |
 //! |---|---|
@@ -11,9 +11,8 @@
 //! | 31 | the matrix of the coupling |
 //!
 //! Invariants:
-//! 1. Equal to `Group::add` for four nodes and whole vectors (tested by the golden hashes of sub-chunks that are not whole
-//!    vectors, whose last ones go there).
-//! 2. What waited is read before anything is put in its place.
+//! 1. Equal to `Nodes::add` of `groups`, for whole vectors (tested with what encodes: short vectors go there).
+//! 2. What waited is read before anything is put in its place: nodes come in order.
 
 use std::arch::{asm, x86_64::__m512i};
 
