@@ -21,20 +21,29 @@ mod stages;
 #[cfg(test)]
 mod tests;
 
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(target_arch = "x86_64")]
 use self::compile::COUPLING;
 use self::compile::compile;
 pub(crate) use self::grid::Grid;
-#[cfg(target_arch = "x86_64")]
-use crate::kernel::PlaneEncoder;
 use crate::{
     ChunkIndex, ChunkRead, CodeSpec, ErasureCode, ReadCosts, ReadPlan, Shape, Tier, Unrecoverable, UpdatePlan,
     code::{assert_request, narrow},
     grs::Grs,
     kernel::{self, Program},
 };
+#[cfg(target_arch = "x86_64")]
+use crate::{
+    Method,
+    kernel::{PlaneEncoder, PlaneRepairer},
+};
+
+/// Nodes of a grid that has a repairer: of 12 sections of 2, at most.
+#[cfg(target_arch = "x86_64")]
+const NODES_MAX: usize = 24;
 
 /// Programs kept per code. A repair of one lost disk meets one pattern per lost place, n at most in most stripes.
 const PROGRAMS_MAX: usize = 64;
@@ -50,6 +59,9 @@ pub(crate) struct Clay {
     /// Encodes faster, where it can.
     #[cfg(target_arch = "x86_64")]
     planes: Option<PlaneEncoder>,
+    /// By chunk: repairs it faster, where it can, from a q-th of all others.
+    #[cfg(target_arch = "x86_64")]
+    repairers: Vec<OnceLock<Option<PlaneRepairer>>>,
     /// Programs of plans, the most recently used one last.
     programs: Mutex<Vec<(ReadPlan, Arc<Program>)>>,
 }
@@ -73,6 +85,8 @@ impl Clay {
             encoder,
             #[cfg(target_arch = "x86_64")]
             planes: plane_encoder(&grid, &scalar, tier),
+            #[cfg(target_arch = "x86_64")]
+            repairers: (0..grid.chunks()).map(|_| OnceLock::new()).collect(),
             scalar,
             programs: Mutex::default(),
         }
@@ -143,9 +157,18 @@ impl ErasureCode for Clay {
             }
         }
         if lost > 0 {
+            let sub_bytes = self.sub_bytes(tile);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(repairer) = self.repairer(plan).filter(|repairer| repairer.takes(sub_bytes)) {
+                let mut helpers = [None; NODES_MAX];
+                for (read, fetched) in plan.reads.iter().zip(fetched) {
+                    helpers[usize::from(self.grid.node(read.chunk))] = Some(*fetched);
+                }
+                return repairer.repair(&helpers[..self.grid.nodes().into()], out[0], sub_bytes);
+            }
             let targets = plan.want.iter().zip(out).filter(|(chunk, _)| read_of(chunk).is_none());
             let targets = targets.map(|(_, out)| &mut **out);
-            self.program(plan).run(self.tier, fetched, targets, self.sub_bytes(tile));
+            self.program(plan).run(self.tier, fetched, targets, sub_bytes);
         }
     }
 
@@ -160,6 +183,29 @@ impl ErasureCode for Clay {
 }
 
 impl Clay {
+    /// What repairs the one chunk that a plan wants, if the plan reads a q-th of all others, and q is m.
+    #[cfg(target_arch = "x86_64")]
+    fn repairer(&self, plan: &ReadPlan) -> Option<&PlaneRepairer> {
+        let grid = &self.grid;
+        let ([lost], Method::ClayRepair { stages }) = (&plan.want[..], &plan.method) else { return None };
+        let [stage] = &stages[..] else { return None };
+        let reads_all = stage.digits.len() == 1 && plan.reads.len() == usize::from(grid.chunks()) - 1;
+        if grid.q != grid.parity || usize::from(grid.nodes()) > NODES_MAX || !reads_all {
+            return None;
+        }
+        let repairer = self.repairers[lost.at()].get_or_init(|| {
+            let node = grid.node(*lost);
+            let (section, digit) = (grid.section(node), node % grid.q);
+            let (mates, known): (Vec<u16>, Vec<u16>) =
+                (0..grid.nodes()).partition(|node| grid.section(*node) == section);
+            let rows = self.scalar.solve(&mates, &known);
+            let [q, t, section, digit] = [grid.q, grid.t, section, digit].map(usize::from);
+            let before = |node: usize| if node / q < section { node } else { node - q };
+            PlaneRepairer::new(self.tier, [q, t], [section, digit], COUPLING, |mate, node| rows[mate][before(node)])
+        });
+        repairer.as_ref()
+    }
+
     /// # Panics
     /// If a tile does not divide into alpha sub-chunks.
     fn sub_bytes(&self, tile: usize) -> usize {

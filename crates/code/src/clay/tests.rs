@@ -31,6 +31,41 @@ fn check_losses(code: &Clay, chunks: &[Vec<u8>], sub_bytes: u32) {
     }
 }
 
+/// Where q is m, short sub-chunks have a way of their own.
+#[test]
+fn one_lost_chunk_is_repaired_at_every_length() {
+    const CASES: [([u8; 3], &[u32]); 11] = [
+        ([2, 2, 3], &[1, 64, 100]),
+        ([3, 2, 4], &[63, 64, 65, 1000]),
+        ([8, 2, 9], &[7, 192, 4095]),
+        ([2, 3, 4], &[5, 128]),
+        ([4, 3, 6], &[1, 64, 257]),
+        ([5, 3, 7], &[65, 320]),
+        ([9, 3, 11], &[64, 1023]),
+        ([3, 4, 6], &[64, 130]),
+        ([8, 4, 11], &[63, 64, 448]),
+        ([10, 4, 13], &[1, 65, 256]),
+        ([16, 4, 19], &[64, 70]),
+    ];
+    for (shape, lengths) in CASES {
+        for (tier, sub_bytes) in
+            Tier::available().iter().flat_map(|tier| lengths.iter().map(move |bytes| (*tier, *bytes)))
+        {
+            let code = over(Grs::cauchy, shape, tier);
+            let chunks = stripe(&code, sub_bytes, 5);
+            let n = code.shape().chunks();
+            for lost in (0..n).map(ChunkIndex) {
+                let costs: Vec<Option<u32>> = (0..n).map(|chunk| (chunk != lost.0).then_some(1)).collect();
+                let plan = code.plan_read(&[lost], &ReadCosts { chunks: &costs, sub_bytes, granule: 1 });
+                let plan = plan.expect("within tolerance");
+                #[cfg(target_arch = "x86_64")]
+                assert_eq!(code.repairer(&plan).is_some(), tier == Tier::Avx512Gfni, "{shape:?} on {tier}");
+                check_plan(&code, &plan, &chunks, sub_bytes);
+            }
+        }
+    }
+}
+
 /// The crate takes the systematic Vandermonde matrix.
 #[test]
 fn over_klauspost_it_gives_the_bytes_of_the_crate_clay_codes() {

@@ -43,7 +43,7 @@ mod tests;
 use list::List;
 use manner::Manner;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use planes::PlaneEncoder;
+pub(crate) use planes::{PlaneEncoder, PlaneRepairer};
 pub(crate) use program::{Blend, BlendHow, Program, ProgramBuilder, Slot, Step, Target, Term};
 pub use sums::Matrix;
 pub(crate) use sums::{add_product, add_products};

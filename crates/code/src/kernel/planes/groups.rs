@@ -22,7 +22,7 @@ use std::{
 use super::{
     super::{
         List,
-        coupled::{Place, add_one, add_two, broadcast, load, put, store, times},
+        coupled::{Coupler, Place, add_one, add_two, broadcast, load, put, store, times},
         scratch,
     },
     SECTIONS_MAX, Section, Tile,
@@ -32,15 +32,15 @@ use super::{
 };
 
 impl<const Q: usize> Tile<'_, Q> {
-    /// Encodes the tile; if `fetches`, the next group's sources are fetched from afar.
+    /// Solves all planes of the tile, group by group; if `fetches`, the next group's sources are fetched from afar.
     ///
     /// # Safety
-    /// As [`Tile`] says.
+    /// As [`Tile`] says, and `outcome` takes what is made.
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    pub(super) unsafe fn encode_by_group<const STREAMED: bool>(&self, fetches: bool) {
+    pub(super) unsafe fn solve_by_group<O: Outcome<Q>>(&self, outcome: &O, fetches: bool) {
         let groups_behind = |section: usize| power(Q, self.sections.len() - 1 - section);
         let vector_bytes = (0..self.sections.len()).map(groups_behind).sum::<usize>() * WAITING[Q];
-        let vectors = (WAITING_BYTES / vector_bytes).clamp(1, self.sub_bytes.div_ceil(64));
+        let vectors = (WAITING_BYTES / vector_bytes.max(1)).clamp(1, self.sub_bytes.div_ceil(64));
         scratch::lend(vector_bytes * vectors, |scratch| {
             let mut wheels: List<Wheel<Q>, SECTIONS_MAX> = List::new();
             let mut free = scratch.as_mut_ptr();
@@ -53,18 +53,18 @@ impl<const Q: usize> Tile<'_, Q> {
             for first in (0..self.sub_bytes).step_by(64 * vectors) {
                 let bytes = first..self.sub_bytes.min(first + 64 * vectors);
                 // SAFETY: the caller's; the wheels share out the scratch, and are back where they began after each sweep.
-                unsafe { self.sweep::<STREAMED>(wheels.as_mut_slice(), bytes, fetches) };
+                unsafe { self.sweep(wheels.as_mut_slice(), bytes, outcome, fetches) };
                 debug_assert!(wheels.as_slice().iter().all(|wheel| wheel.digit == 0 && wheel.waiting == wheel.first));
             }
         });
     }
 
-    /// Encodes these bytes of every sub-chunk.
+    /// Solves these bytes of every sub-chunk.
     ///
     /// # Safety
-    /// As [`Self::encode_by_group`]; the wheels stand at the first group and have room for as many vectors.
+    /// As [`Self::solve_by_group`]; the wheels stand at the first group and have room for as many vectors.
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn sweep<const STREAMED: bool>(&self, wheels: &mut [Wheel<Q>], bytes: Range<usize>, fetches: bool) {
+    unsafe fn sweep<O: Outcome<Q>>(&self, wheels: &mut [Wheel<Q>], bytes: Range<usize>, outcome: &O, fetches: bool) {
         let group_bytes = Q * self.sub_bytes;
         let mut fetcher = Fetcher::new(bytes.len());
         for start in (0..).step_by(group_bytes).take(power(Q, self.sections.len())) {
@@ -80,12 +80,14 @@ impl<const Q: usize> Tile<'_, Q> {
                         fetcher.fetch(1);
                     }
                     let place = Place { at, stride: self.sub_bytes, mask: u64::MAX };
-                    self.solve::<STREAMED, false>(wheels, start, place, vector);
+                    self.solve::<O, false>(wheels, outcome, start, place, vector);
                     at += 64;
                     vector += 1;
                 }
                 if at < bytes.end {
-                    self.solve_short(wheels, start, at, bytes.end - at, vector);
+                    let mask = u64::MAX >> (64 - (bytes.end - at));
+                    let place = Place { at, stride: self.sub_bytes, mask };
+                    self.solve_short(wheels, outcome, start, place, vector);
                 }
             }
             let mut carries = true;
@@ -114,63 +116,108 @@ impl<const Q: usize> Tile<'_, Q> {
     /// As [`Self::solve`].
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn solve_short(&self, wheels: &[Wheel<Q>], start: usize, at: usize, bytes: usize, vector: usize) {
-        let place = Place { at, stride: self.sub_bytes, mask: u64::MAX >> (64 - bytes) };
-        // SAFETY: the caller's.
-        unsafe { self.solve::<false, true>(wheels, start, place, vector) };
-    }
-
-    /// One vector, up to the mask if it is short, of each of Q parities in the Q planes of the group at `start`. Of those that
-    /// something waits for, it is the `vector`-th.
-    ///
-    /// # Safety
-    /// As [`Self::encode_by_group`]; the wheels stand at the group, and the place lies within its sub-chunks.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn solve<const STREAMED: bool, const SHORT: bool>(
+    unsafe fn solve_short<O: Outcome<Q>>(
         &self,
         wheels: &[Wheel<Q>],
+        outcome: &O,
+        start: usize,
+        place: Place,
+        vector: usize,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { self.solve::<O, true>(wheels, outcome, start, place, vector) };
+    }
+
+    /// One vector, up to the mask if it is short, of Q unknown nodes in the Q planes of the group at `start`. Of those that something
+    /// waits for, it is the `vector`-th.
+    ///
+    /// # Safety
+    /// As [`Self::solve_by_group`]; the wheels stand at the group, and the place lies within its sub-chunks.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn solve<O: Outcome<Q>, const SHORT: bool>(
+        &self,
+        wheels: &[Wheel<Q>],
+        outcome: &O,
         start: usize,
         place: Place,
         vector: usize,
     ) {
         let mut sums = [[broadcast(0); Q]; Q];
         let factor = self.coupler.factor;
+        let nodes = |section, weight, waiting| Nodes { section, weight, start, place, waiting, factor };
         for wheel in wheels {
-            let waiting = wheel.waiting.wrapping_add(vector * WAITING[Q]);
-            let nodes = Nodes { wheel, start, place, waiting, factor };
+            let nodes = nodes(wheel.section, wheel.weight, wheel.waiting.wrapping_add(vector * WAITING[Q]));
             // SAFETY: the caller's; sums of Q, which is 4, have that many.
             unsafe {
-                if Q == 4 && !SHORT {
-                    nodes.quartet().add(wheel.digit, &mut *(&raw mut sums).cast());
-                    continue;
-                }
                 match wheel.digit {
-                    0 => nodes.add::<0, SHORT>(&mut sums),
-                    1 => nodes.add::<1, SHORT>(&mut sums),
-                    2 if Q > 2 => nodes.add::<2, SHORT>(&mut sums),
-                    _ => nodes.add::<3, SHORT>(&mut sums),
+                    digit if Q == 4 && !SHORT => {
+                        let sums = &mut *(&raw mut sums).cast();
+                        if O::PLAIN {
+                            nodes.quartet().add::<true>(digit, sums);
+                        } else {
+                            nodes.quartet().add::<false>(digit, sums);
+                        }
+                    }
+                    0 => nodes.add::<0, O, SHORT>(&mut sums),
+                    1 => nodes.add::<1, O, SHORT>(&mut sums),
+                    2 if Q > 2 => nodes.add::<2, O, SHORT>(&mut sums),
+                    _ => nodes.add::<3, O, SHORT>(&mut sums),
                 }
             }
         }
-        self.uncouple(&mut sums);
-        for (parity, sums) in self.parity.iter().zip(sums) {
-            for (plane, sum) in sums.into_iter().enumerate() {
-                let to = parity.wrapping_add(start + plane * place.stride + place.at);
-                // SAFETY: the caller's.
-                unsafe { put::<STREAMED, SHORT>(to, sum, place.mask) };
+        // SAFETY: the caller's.
+        unsafe {
+            if let Some(inner) = self.inner {
+                let nodes = nodes(inner, self.sub_bytes, std::ptr::null_mut());
+                if Q == 4 && !SHORT {
+                    nodes.quartet().add_inner(&mut *(&raw mut sums).cast());
+                } else {
+                    nodes.add_inner::<SHORT>(&mut sums);
+                }
             }
+            outcome.put::<SHORT>(sums, start, place);
         }
     }
+}
 
-    /// Turns U of node x in the plane with digit j, `values[x][j]`, into C: its companion is node j in the plane with x.
+/// What becomes of the U of Q unknown nodes in a group.
+pub(super) trait Outcome<const Q: usize>: Copy {
+    /// Whether the products of the first node's sums are all by 1, in sections that wait.
+    const PLAIN: bool;
+
+    /// Takes a vector of each, up to the mask if it is short: `values[node][plane]` of the group at `start`.
+    ///
+    /// # Safety
+    /// AVX-512 F and BW and GFNI are there, and where it puts them can be written.
+    unsafe fn put<const SHORT: bool>(&self, values: [[__m512i; Q]; Q], start: usize, place: Place);
+}
+
+/// The unknown nodes are parities, whose pairs are all in the group.
+#[derive(Clone, Copy)]
+pub(super) struct Encoded<const Q: usize, const STREAMED: bool> {
+    pub(super) parity: [*mut u8; Q],
+    pub(super) coupler: Coupler,
+}
+
+impl<const Q: usize, const STREAMED: bool> Outcome<Q> for Encoded<Q, STREAMED> {
+    const PLAIN: bool = true;
+
+    /// U of node x in the plane with digit j, `values[x][j]`, becomes C: its companion is node j in the plane with x.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     #[expect(clippy::needless_range_loop, reason = "rows and columns change places")]
-    fn uncouple(&self, values: &mut [[__m512i; Q]; Q]) {
+    unsafe fn put<const SHORT: bool>(&self, mut values: [[__m512i; Q]; Q], start: usize, place: Place) {
         for x in 0..Q {
             for j in x + 1..Q {
                 (values[x][j], values[j][x]) = self.coupler.uncoupled(values[x][j], values[j][x]);
+            }
+        }
+        for (parity, values) in self.parity.iter().zip(values) {
+            for (plane, value) in values.into_iter().enumerate() {
+                let to = parity.wrapping_add(start + plane * place.stride + place.at);
+                // SAFETY: the caller's.
+                unsafe { put::<STREAMED, SHORT>(to, value, place.mask) };
             }
         }
     }
@@ -210,7 +257,9 @@ impl<'a, const Q: usize> Wheel<'a, Q> {
 
 /// A section's nodes in a group.
 struct Nodes<'a, const Q: usize> {
-    wheel: &'a Wheel<'a, Q>,
+    section: &'a Section<'a, Q>,
+    /// Bytes of a chunk between planes that differ by one in the digit.
+    weight: usize,
     start: usize,
     place: Place,
     /// What waits for this vector.
@@ -225,16 +274,62 @@ impl<const Q: usize> Nodes<'_, Q> {
     /// As [`Tile::solve`].
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    unsafe fn add<const D: usize, const SHORT: bool>(&self, sums: &mut [[__m512i; Q]; Q]) {
-        let by = |node: usize| self.wheel.section.products[node].as_ptr();
-        // SAFETY: the caller's; there are Q matrices for each node.
+    unsafe fn add<const D: usize, O: Outcome<Q>, const SHORT: bool>(&self, sums: &mut [[__m512i; Q]; Q]) {
+        let mut values = [[broadcast(0); Q]; Q];
+        // SAFETY: the caller's.
         unsafe {
-            add_two::<Q, Q, true>(sums, [self.known::<D, 0, SHORT>(), self.known::<D, 1, SHORT>()], by(0), by(1));
+            values[0] = self.known::<D, 0, SHORT>();
+            values[1] = self.known::<D, 1, SHORT>();
+            if Q > 2 {
+                values[2] = self.known::<D, 2, SHORT>();
+            }
+            if Q > 3 {
+                values[3] = self.known::<D, 3, SHORT>();
+            }
+            if O::PLAIN {
+                self.add_products::<true>(sums, &values);
+            } else {
+                self.add_products::<false>(sums, &values);
+            }
+        }
+    }
+
+    /// The same for the section whose digits the group's planes have: all companions are in the group.
+    ///
+    /// # Safety
+    /// As [`Tile::solve`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn add_inner<const SHORT: bool>(&self, sums: &mut [[__m512i; Q]; Q]) {
+        // SAFETY: the caller's.
+        unsafe {
+            let stored: [[__m512i; Q]; Q] =
+                std::array::from_fn(|node| load::<Q, SHORT>(self.section.chunk(node, self.start), self.place));
+            let coupled = |node: usize, plane: usize| {
+                let companion = times(stored[plane][node], self.factor);
+                if node == plane { stored[node][plane] } else { _mm512_xor_si512(stored[node][plane], companion) }
+            };
+            let values = std::array::from_fn(|node| std::array::from_fn(|plane| coupled(node, plane)));
+            self.add_products::<false>(sums, &values);
+        }
+    }
+
+    /// Adds the products of U, `values[node][plane]`.
+    ///
+    /// # Safety
+    /// AVX-512 F and BW and GFNI are there.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    unsafe fn add_products<const PLAIN: bool>(&self, sums: &mut [[__m512i; Q]; Q], values: &[[__m512i; Q]; Q]) {
+        let by = |node: usize| self.section.products[node].as_ptr();
+        // SAFETY: there are Q matrices for each node.
+        unsafe {
+            add_two::<Q, Q, PLAIN>(sums, [values[0], values[1]], by(0), by(1));
             if Q == 3 {
-                add_one::<Q, Q, true>(sums, self.known::<D, 2, SHORT>(), by(2));
+                add_one::<Q, Q, PLAIN>(sums, values[2], by(2));
             }
             if Q == 4 {
-                add_two::<Q, Q, true>(sums, [self.known::<D, 2, SHORT>(), self.known::<D, 3, SHORT>()], by(2), by(3));
+                add_two::<Q, Q, PLAIN>(sums, [values[2], values[3]], by(2), by(3));
             }
         }
     }
@@ -247,7 +342,7 @@ impl<const Q: usize> Nodes<'_, Q> {
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     unsafe fn known<const D: usize, const X: usize, const SHORT: bool>(&self) -> [__m512i; Q] {
         let waiting = self.waiting.wrapping_add(const { place(X, D) } * Q * 64);
-        let near = self.wheel.section.chunk(X, self.start);
+        let near = self.section.chunk(X, self.start);
         // SAFETY: the caller's.
         unsafe {
             if X < D {
@@ -256,7 +351,7 @@ impl<const Q: usize> Nodes<'_, Q> {
             if X == D {
                 return load::<Q, SHORT>(near, self.place);
             }
-            let far = self.wheel.section.chunk(D, self.start + (X - D) * self.wheel.weight);
+            let far = self.section.chunk(D, self.start + (X - D) * self.weight);
             std::array::from_fn(|plane| {
                 let place = Place { at: self.place.at + plane * self.place.stride, ..self.place };
                 let ([near], [far]) = (load::<1, SHORT>(near, place), load::<1, SHORT>(far, place));
@@ -270,15 +365,14 @@ impl<const Q: usize> Nodes<'_, Q> {
     /// The same nodes for the kernel of four.
     #[inline]
     fn quartet(&self) -> Quartet {
-        let Wheel { section, weight, .. } = *self.wheel;
         Quartet {
-            chunks: std::array::from_fn(|node| section.chunks[node]),
-            offsets: std::array::from_fn(|node| section.offsets[node]),
+            chunks: std::array::from_fn(|node| self.section.chunks[node]),
+            offsets: std::array::from_fn(|node| self.section.offsets[node]),
             start: self.start,
             place: self.place,
-            weight,
+            weight: self.weight,
             waiting: self.waiting,
-            products: section.products.as_ptr().cast(),
+            products: self.section.products.as_ptr().cast(),
             factor: self.factor,
         }
     }

@@ -15,6 +15,7 @@
 mod fetcher;
 mod groups;
 mod quartet;
+mod repair;
 mod sides;
 
 use std::{
@@ -28,6 +29,8 @@ use super::{
     manner::PLACES_FOLLOWED,
     third::Third,
 };
+use groups::Encoded;
+pub(crate) use repair::PlaneRepairer;
 use sides::SIDE_BYTES;
 
 /// Encodes one code. Nodes are numbered data, zeros, parity.
@@ -43,8 +46,7 @@ pub(crate) struct PlaneEncoder {
     coupling: u8,
     /// By node, a product matrix for each parity.
     products: Vec<u64>,
-    /// A group of zeros, as long as the longest so far.
-    zeros: Mutex<Arc<[u8]>>,
+    zeros: Zeros,
 }
 
 impl PlaneEncoder {
@@ -63,7 +65,7 @@ impl PlaneEncoder {
         assert!(sections <= SECTIONS_MAX && q * sections <= NODES_MAX, "{sections} sections of {q}: alpha is limited");
         assert!((0..q * sections).all(|node| coef(0, node) == 1), "the first parity is a plain sum");
         let products = (0..q * sections * q).map(|at| product_matrix(coef(at % q, at / q))).collect();
-        Some(Self { q, sections, data, coupling, products, zeros: Mutex::default() })
+        Some(Self { q, sections, data, coupling, products, zeros: Zeros::default() })
     }
 
     /// Encodes one tile.
@@ -121,7 +123,7 @@ impl PlaneEncoder {
         fetches: bool,
     ) {
         // One group of zeros stands for all groups of a node of zeros.
-        let zeros = (data.len() < self.sections * Q).then(|| self.zeros(Q * sub_bytes));
+        let zeros = (data.len() < self.sections * Q).then(|| self.zeros.at_least(Q * sub_bytes));
         let zeros = zeros.as_ref().map_or(std::ptr::null(), |zeros| zeros.as_ptr());
         let mut sections: List<Section<Q>, SECTIONS_MAX> = List::new();
         let (products, _) = self.products.as_chunks::<Q>();
@@ -133,13 +135,14 @@ impl PlaneEncoder {
                 products: products.first_chunk().expect("Q nodes a section"),
             }
         }));
-        let tile = Tile { sections: sections.as_slice(), parity, coupler: Coupler::new(self.coupling), sub_bytes };
+        let coupler = Coupler::new(self.coupling);
+        let tile = Tile { sections: sections.as_slice(), inner: None, coupler, sub_bytes };
         // SAFETY: the caller's; long sub-chunks have more than a side.
         unsafe {
             if is_long(Q, sub_bytes) {
-                tile.encode_by_plane::<STREAMED>(fetches);
+                tile.encode_by_plane::<STREAMED>(parity, fetches);
             } else {
-                tile.encode_by_group::<STREAMED>(fetches);
+                tile.solve_by_group(&Encoded::<Q, STREAMED> { parity, coupler }, fetches);
             }
         }
         if STREAMED {
@@ -147,10 +150,15 @@ impl PlaneEncoder {
             _mm_sfence();
         }
     }
+}
 
-    /// At least so many zeros.
-    fn zeros(&self, bytes: usize) -> Arc<[u8]> {
-        let mut zeros = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
+/// Zeros that stand for the chunk of each node that holds them: as many as the longest group so far.
+#[derive(Debug, Default)]
+struct Zeros(Mutex<Arc<[u8]>>);
+
+impl Zeros {
+    fn at_least(&self, bytes: usize) -> Arc<[u8]> {
+        let mut zeros = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if zeros.len() < bytes {
             *zeros = vec![0; bytes].into();
         }
@@ -158,13 +166,14 @@ impl PlaneEncoder {
     }
 }
 
-/// A tile to encode. Whoever encodes it promises that AVX-512 F and BW and GFNI are there, that Q is 2, 3 or 4, that all chunks are good
-/// for a tile, those of the parities for writing and those of zeros for a group, and that parities and sub-chunks are whole lines
-/// if they are streamed.
+/// A tile, or the planes of one that are read. Whoever solves it promises that AVX-512 F and BW and GFNI are there, that Q is 2, 3 or 4, that all chunks are good
+/// for a tile, those that are made for writing and those of zeros for a group, and that parities and sub-chunks are whole lines if
+/// they are streamed.
 struct Tile<'a, const Q: usize> {
-    /// All but that of the parity.
+    /// Those whose nodes are known and whose digits are not the last.
     sections: &'a [Section<'a, Q>],
-    parity: [*mut u8; Q],
+    /// That of the last digit, if its nodes are known.
+    inner: Option<&'a Section<'a, Q>>,
     coupler: Coupler,
     sub_bytes: usize,
 }
@@ -176,7 +185,7 @@ struct Section<'a, const Q: usize> {
     chunks: [*const u8; Q],
     /// Which bits of an offset into each chunk count: all, or of zeros none but those within a group.
     offsets: [usize; Q],
-    /// Of each node, the product matrix for each parity; those of parity 0 are by 1.
+    /// Of each node, the product matrix for each unknown node.
     products: &'a [[u64; Q]; Q],
 }
 

@@ -149,6 +149,40 @@ macro_rules! last {
     };
 }
 
+/// The same where the products of the first sums are not all by 1.
+macro_rules! general_first {
+    () => {
+        concat!(
+            products!(0 32: 0 1 2 3),
+            products!(8 40: 4 5 6 7),
+            products!(16 48: 8 9 10 11),
+            products!(24 56: 12 13 14 15),
+        )
+    };
+}
+
+macro_rules! general_last {
+    () => {
+        concat!(
+            products!(64 96: 0 1 2 3),
+            products!(72 104: 4 5 6 7),
+            products!(80 112: 8 9 10 11),
+            products!(88 120: 12 13 14 15),
+        )
+    };
+}
+
+/// The register's C becomes U, where its companion is read at `far`.
+macro_rules! couple {
+    ($near:literal, $far:expr; $other:literal) => {
+        concat!(
+            concat!("vmovdqu64 zmm", $other, ", [", $far, "]\n"),
+            concat!("vgf2p8affineqb zmm", $other, ", zmm", $other, ", zmm31, 0\n"),
+            concat!("vpxorq zmm", $near, ", zmm", $near, ", zmm", $other, "\n"),
+        )
+    };
+}
+
 /// The text with its operands: nodes, companions, and places of what waits.
 macro_rules! run {
     (
@@ -176,51 +210,93 @@ macro_rules! run {
     };
 }
 
+/// What [`Quartet::add`] does at each digit.
+macro_rules! at_digit {
+    ($self:ident, $digit:ident, $sums:ident, $first:ident, $last:ident) => {
+        match $digit {
+            0 => run!(
+                $self, $sums,
+                [
+                    load!("n0": 16 17 18 19), part!("n1" "f1" "p1": 20 21 22 23), $first!(),
+                    part!("n2" "f2" "p2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), $last!()
+                ],
+                0, near n0 0 n1 1 n2 2 n3 3, far f1 1 f2 2 f3 3, at p1 1 p2 2 p3 3
+            ),
+            1 => run!(
+                $self, $sums,
+                [
+                    take!("p0": 16 17 18 19), load!("n1": 20 21 22 23), $first!(),
+                    part!("n2" "f2" "p2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), $last!()
+                ],
+                1, near n1 1 n2 2 n3 3, far f2 2 f3 3, at p0 0 p2 2 p3 3
+            ),
+            2 => run!(
+                $self, $sums,
+                [
+                    take!("p0": 16 17 18 19), take!("p1": 20 21 22 23), $first!(),
+                    load!("n2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), $last!()
+                ],
+                2, near n2 2 n3 3, far f3 3, at p0 0 p1 1 p3 3
+            ),
+            _ => run!(
+                $self, $sums,
+                [
+                    take!("p0": 16 17 18 19), take!("p1": 20 21 22 23), $first!(),
+                    take!("p2": 16 17 18 19), load!("n3": 20 21 22 23), $last!()
+                ],
+                3, near n3 3, far, at p0 0 p1 1 p2 2
+            ),
+        }
+    };
+}
+
 impl Quartet {
-    /// Adds the products of the nodes' U, of a section with this digit.
+    /// Adds the products of the nodes' U, of a section with this digit. If PLAIN, those of the first sums are by 1.
     ///
     /// # Safety
     /// AVX-512 F and BW and GFNI are there; nodes from the digit's on, and companions of those behind it, are good for a vector in
     /// four planes, and what waits for writing.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    pub(super) unsafe fn add(&self, digit: usize, sums: &mut [[__m512i; 4]; 4]) {
+    pub(super) unsafe fn add<const PLAIN: bool>(&self, digit: usize, sums: &mut [[__m512i; 4]; 4]) {
         // SAFETY: the caller's.
         unsafe {
-            match digit {
-                0 => run!(
-                    self, sums,
-                    [
-                        load!("n0": 16 17 18 19), part!("n1" "f1" "p1": 20 21 22 23), first!(),
-                        part!("n2" "f2" "p2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), last!()
-                    ],
-                    0, near n0 0 n1 1 n2 2 n3 3, far f1 1 f2 2 f3 3, at p1 1 p2 2 p3 3
-                ),
-                1 => run!(
-                    self, sums,
-                    [
-                        take!("p0": 16 17 18 19), load!("n1": 20 21 22 23), first!(),
-                        part!("n2" "f2" "p2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), last!()
-                    ],
-                    1, near n1 1 n2 2 n3 3, far f2 2 f3 3, at p0 0 p2 2 p3 3
-                ),
-                2 => run!(
-                    self, sums,
-                    [
-                        take!("p0": 16 17 18 19), take!("p1": 20 21 22 23), first!(),
-                        load!("n2": 16 17 18 19), part!("n3" "f3" "p3": 20 21 22 23), last!()
-                    ],
-                    2, near n2 2 n3 3, far f3 3, at p0 0 p1 1 p3 3
-                ),
-                _ => run!(
-                    self, sums,
-                    [
-                        take!("p0": 16 17 18 19), take!("p1": 20 21 22 23), first!(),
-                        take!("p2": 16 17 18 19), load!("n3": 20 21 22 23), last!()
-                    ],
-                    3, near n3 3, far, at p0 0 p1 1 p2 2
-                ),
+            if PLAIN {
+                at_digit!(self, digit, sums, first, last);
+            } else {
+                at_digit!(self, digit, sums, general_first, general_last);
             }
+        }
+    }
+
+    /// The same for the section whose digits the group's planes have: all companions are in the group.
+    ///
+    /// # Safety
+    /// AVX-512 F and BW and GFNI are there, and nodes are good for a vector in four planes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    pub(super) unsafe fn add_inner(&self, sums: &mut [[__m512i; 4]; 4]) {
+        // SAFETY: the caller's.
+        unsafe {
+            run!(
+                self, sums,
+                [
+                    "/* {waiting} */",
+                    load!("n0": 16 17 18 19),
+                    couple!(17, "{n1}"; 24), couple!(18, "{n2}"; 25), couple!(19, "{n3}"; 26),
+                    load!("n1": 20 21 22 23),
+                    couple!(20, "{n0} + {stride}"; 27), couple!(22, "{n2} + {stride}"; 28), couple!(23, "{n3} + {stride}"; 29),
+                    general_first!(),
+                    load!("n2": 16 17 18 19),
+                    couple!(16, "{n0} + 2 * {stride}"; 24), couple!(17, "{n1} + 2 * {stride}"; 25),
+                    couple!(19, "{n3} + 2 * {stride}"; 26),
+                    load!("n3": 20 21 22 23),
+                    couple!(20, "{n0} + {strides}"; 27), couple!(21, "{n1} + {strides}"; 28),
+                    couple!(22, "{n2} + {strides}"; 29),
+                    general_last!()
+                ],
+                0, near n0 0 n1 1 n2 2 n3 3, far, at
+            );
         }
     }
 

@@ -30,7 +30,7 @@ impl<const Q: usize> Tile<'_, Q> {
     /// # Safety
     /// As [`Tile`] says; a sub-chunk has at least [`SIDE_BYTES`].
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
-    pub(super) unsafe fn encode_by_plane<const STREAMED: bool>(&self, fetches: bool) {
+    pub(super) unsafe fn encode_by_plane<const STREAMED: bool>(&self, parity: [*mut u8; Q], fetches: bool) {
         let sub_bytes = self.sub_bytes;
         let mut aspects: List<Aspect<Q>, ASPECTS_MAX> = List::new();
         for (at, section) in self.sections.iter().enumerate() {
@@ -57,7 +57,7 @@ impl<const Q: usize> Tile<'_, Q> {
             if fetches {
                 fetcher.aim(next.iter().flat_map(|at| aspects[*at].runs(start + Q * sub_bytes)));
             }
-            let targets = self.parity.map(|parity| parity.wrapping_add(start));
+            let targets = parity.map(|parity| parity.wrapping_add(start));
             let sources = Sources { aspects, group, is_back, start };
             for block in (0..sub_bytes).step_by(BLOCK_BYTES) {
                 let sides = (block..sub_bytes.min(block + BLOCK_BYTES)).step_by(SIDE_BYTES);
