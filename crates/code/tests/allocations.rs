@@ -192,9 +192,9 @@ fn carrying_out_plans_allocates_nothing() {
 #[test]
 fn a_kept_program_of_clay_is_found_without_allocating() {
     let code = "clay:6+3:8".parse::<CodeSpec>().expect("a valid spec").build().expect("a valid spec");
-    let plans: Vec<ReadPlan> = (0..9).map(|chunk| plan(&*code, 67, chunk..chunk + 1, &[chunk])).collect();
-    let fetched = vec![vec![0; 9 * 67]; 8];
-    let mut out = vec![vec![0; 27 * 67]];
+    let plans: Vec<ReadPlan> = (0..9).map(|chunk| plan(&*code, 1024, chunk..chunk + 1, &[chunk])).collect();
+    let fetched = vec![vec![0; 9 * 1024]; 8];
+    let mut out = vec![vec![0; 27 * 1024]];
     let (fetched, mut out) = (slices(&fetched), slices_mut(&mut out));
     assert_none("nine plans in turn", || plans.iter().for_each(|plan| code.recover(plan, &fetched, &mut out)));
 }

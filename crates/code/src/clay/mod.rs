@@ -8,7 +8,7 @@
 //! 1. `grid` is geometry, `planner` and `stages` choose what to read, `peel` and `compile` decide how to compute; only
 //!    this file runs it.
 //! 2. A program depends on the plan alone, so it is compiled once per plan and kept; at most [`PROGRAMS_MAX`] are.
-//! 3. Once its program is kept, a plan is carried out without allocating.
+//! 3. Once its program or repairer is kept, a plan is carried out without allocating.
 //! 4. What is planned does not depend on the scalar code, and what is computed is right for any: tests take those of
 //!    other implementations and compare whole chunks with theirs.
 
@@ -164,6 +164,7 @@ impl ErasureCode for Clay {
                 for (read, fetched) in plan.reads.iter().zip(fetched) {
                     helpers[usize::from(self.grid.node(read.chunk))] = Some(*fetched);
                 }
+                assert_eq!(helpers.iter().flatten().count(), plan.reads.len(), "each helper is read once");
                 return repairer.repair(&helpers[..self.grid.nodes().into()], out[0], sub_bytes);
             }
             let targets = plan.want.iter().zip(out).filter(|(chunk, _)| read_of(chunk).is_none());
@@ -189,13 +190,14 @@ impl Clay {
         let grid = &self.grid;
         let ([lost], Method::ClayRepair { stages }) = (&plan.want[..], &plan.method) else { return None };
         let [stage] = &stages[..] else { return None };
-        let reads_all = stage.digits.len() == 1 && plan.reads.len() == usize::from(grid.chunks()) - 1;
-        if grid.q != grid.parity || usize::from(grid.nodes()) > NODES_MAX || !reads_all {
+        let node = grid.node(*lost);
+        let (section, digit) = (grid.section(node), node % grid.q);
+        let is_of_all =
+            stage.section == section && stage.digits == [digit] && plan.reads.len() == usize::from(grid.chunks()) - 1;
+        if grid.q != grid.parity || usize::from(grid.nodes()) > NODES_MAX || !is_of_all {
             return None;
         }
         let repairer = self.repairers[lost.at()].get_or_init(|| {
-            let node = grid.node(*lost);
-            let (section, digit) = (grid.section(node), node % grid.q);
             let (mates, known): (Vec<u16>, Vec<u16>) =
                 (0..grid.nodes()).partition(|node| grid.section(*node) == section);
             let rows = self.scalar.solve(&mates, &known);

@@ -105,12 +105,14 @@ fn over_a_plain_cauchy_matrix_it_gives_the_bytes_of_the_oracle() {
 /// the other tests say.
 #[test]
 fn long_sub_chunks_are_encoded_as_short_ones() {
-    const CASES: [([u8; 3], &[usize]); 6] = [
+    const CASES: [([u8; 3], &[usize]); 8] = [
         ([4, 2, 5], &[4095, 4096, 4096 + 256 + 64 + 7]),
         ([3, 2, 4], &[1024 + 64, 65536]),
         ([6, 3, 8], &[1024, 1024 + 7, 4096 + 192]),
         ([5, 3, 7], &[2048, 65536]),
-        ([10, 4, 13], &[2047, 4096 + 320 + 1]),
+        ([10, 4, 13], &[1024, 2047, 4096 + 320 + 1]),
+        ([9, 3, 11], &[2176]),
+        ([10, 2, 11], &[2816]),
         ([9, 4, 12], &[4096]),
     ];
     for (shape, lengths) in CASES {

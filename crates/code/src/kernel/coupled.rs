@@ -11,7 +11,7 @@
 use std::arch::x86_64::{
     __m512i, __mmask64, _MM_HINT_T1, _mm_prefetch, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
     _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
-    _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
 use super::{
@@ -21,7 +21,6 @@ use super::{
     program::{Blend, Column, PackedPair, Target},
     tables::AFFINE,
 };
-use crate::field::inv;
 
 /// targets\[r\] = sum over all sources of products\[r\] * source, and what the target adds, for `bytes` bytes from the
 /// `first`-th sub-chunk after each slot on. Slots are looked up where they are used: a list of pointers made first costs
@@ -247,21 +246,6 @@ pub(super) unsafe fn store<const SHORT: bool>(to: *mut u8, value: __m512i, mask:
 }
 
 /// # Safety
-/// A vector can be written, up to the mask if it is short; if it is streamed, a whole line.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn put<const STREAMED: bool, const SHORT: bool>(to: *mut u8, value: __m512i, mask: __mmask64) {
-    // SAFETY: the caller's.
-    unsafe {
-        if STREAMED {
-            _mm512_stream_si512(to.cast(), value);
-        } else {
-            store::<SHORT>(to, value, mask);
-        }
-    }
-}
-
-/// # Safety
 /// ROWS matrices can be read at `products`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
@@ -349,32 +333,6 @@ fn blended([a, b]: [__m512i; 2], how: BlendHow, [own, other]: [__m512i; 2]) -> [
         [_mm512_xor_si512(a, times(b, other)), b]
     } else {
         [_mm512_xor_si512(times(a, own), times(b, other)), b]
-    }
-}
-
-/// The matrices of a coupling by g.
-#[derive(Clone, Copy)]
-pub(super) struct Coupler {
-    /// By g.
-    pub(super) factor: __m512i,
-    /// By 1 / (1 + g).
-    apart: __m512i,
-}
-
-impl Coupler {
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn new(g: u8) -> Self {
-        Self { factor: broadcast(product_matrix(g)), apart: broadcast(product_matrix(inv(g ^ 1))) }
-    }
-
-    /// C and C* of U and U*.
-    #[inline]
-    #[target_feature(enable = "avx512f,gfni")]
-    pub(super) fn uncoupled(&self, own: __m512i, other: __m512i) -> (__m512i, __m512i) {
-        // C + C* = (U + U*) / (1 + g), and U = C + C* + (1 + g) C*.
-        let both = times(_mm512_xor_si512(own, other), self.apart);
-        let companion = times(_mm512_xor_si512(own, both), self.apart);
-        (_mm512_xor_si512(both, companion), companion)
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! 1. Equal to the encoding program (tested by the golden hashes, and on every tier for many lengths).
-//! 2. What waits is read in the group that it waits for, before anything else is put in its place (tested by [`place`]).
+//! 2. What waits is read in the group that it waits for, before anything else is put in its place (see [`place`], tested).
 //! 3. Nothing is allocated once the thread has lent as much scratch.
 
 use std::{
@@ -22,10 +22,11 @@ use std::{
 use super::{
     super::{
         List,
-        coupled::{Coupler, Place, add_one, add_two, broadcast, load, put, store, times},
+        coupled::{Place, add_one, add_two, broadcast, load, store, times},
         scratch,
     },
     SECTIONS_MAX, Section, Tile,
+    coupler::{Coupler, put},
     fetcher::Fetcher,
     power,
     quartet::Quartet,
@@ -114,7 +115,7 @@ impl<const Q: usize> Tile<'_, Q> {
     ///
     /// # Safety
     /// As [`Self::solve`].
-    #[inline(never)]
+    #[inline(never)] // It would take registers of the loop over whole vectors.
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     unsafe fn solve_short<O: Outcome<Q>>(
         &self,
@@ -128,8 +129,8 @@ impl<const Q: usize> Tile<'_, Q> {
         unsafe { self.solve::<O, true>(wheels, outcome, start, place, vector) };
     }
 
-    /// One vector, up to the mask if it is short, of Q unknown nodes in the Q planes of the group at `start`. Of those that something
-    /// waits for, it is the `vector`-th.
+    /// One vector, up to the mask if it is short, of Q unknown nodes in the Q planes of the group at `start`. It is the `vector`-th
+    /// of what the wheels have room for.
     ///
     /// # Safety
     /// As [`Self::solve_by_group`]; the wheels stand at the group, and the place lies within its sub-chunks.
@@ -148,7 +149,7 @@ impl<const Q: usize> Tile<'_, Q> {
         let nodes = |section, weight, waiting| Nodes { section, weight, start, place, waiting, factor };
         for wheel in wheels {
             let nodes = nodes(wheel.section, wheel.weight, wheel.waiting.wrapping_add(vector * WAITING[Q]));
-            // SAFETY: the caller's; sums of Q, which is 4, have that many.
+            // SAFETY: the caller's; where Q is 4, the sums are a quartet's.
             unsafe {
                 match wheel.digit {
                     digit if Q == 4 && !SHORT => {
@@ -182,19 +183,18 @@ impl<const Q: usize> Tile<'_, Q> {
 }
 
 /// What becomes of the U of Q unknown nodes in a group.
-pub(super) trait Outcome<const Q: usize>: Copy {
+pub(super) trait Outcome<const Q: usize> {
     /// Whether the products of the first node's sums are all by 1, in sections that wait.
     const PLAIN: bool;
 
     /// Takes a vector of each, up to the mask if it is short: `values[node][plane]` of the group at `start`.
     ///
     /// # Safety
-    /// AVX-512 F and BW and GFNI are there, and where it puts them can be written.
+    /// AVX-512 F and BW and GFNI are there; where it puts them can be written, and what it reads for that be read.
     unsafe fn put<const SHORT: bool>(&self, values: [[__m512i; Q]; Q], start: usize, place: Place);
 }
 
 /// The unknown nodes are parities, whose pairs are all in the group.
-#[derive(Clone, Copy)]
 pub(super) struct Encoded<const Q: usize, const STREAMED: bool> {
     pub(super) parity: [*mut u8; Q],
     pub(super) coupler: Coupler,
@@ -385,7 +385,7 @@ pub(super) const fn place(a: usize, b: usize) -> usize {
     if apart == 0 { 0 } else { apart * (apart - 1) / 2 + less % apart }
 }
 
-/// By q: bytes that wait for one vector of a group in q planes, with as many places as pairs of digits are apart at once.
+/// By q: bytes that wait for one vector of a group in q planes, with as many places as pairs of digits wait at once.
 const WAITING: [usize; 5] = [0, 0, 2 * 64, 2 * 3 * 64, 4 * 4 * 64];
 
 /// What waits at once, unless that of one vector is more. Little in tests, so that they encode some vectors after others.

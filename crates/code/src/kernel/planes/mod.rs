@@ -2,7 +2,8 @@
 //!
 //! The q planes that differ in the last section's digit are neighbours: their sub-chunks lie side by side in each chunk, and so do
 //! their companions', because companions change other digits only. Such a *group* is solved at once where sub-chunks are short
-//! (`groups`, for four nodes with the sums of `quartet`), and plane by plane where they are long (`sides`).
+//! (`groups`, for four nodes with the sums of `quartet`), and plane by plane where they are long (`sides`). One lost chunk is repaired
+//! by the same groups (`repair`).
 //!
 //! Tiles that leave the second cache are read from afar in many short runs, which the machine does not foresee, so the
 //! next group is fetched while one is solved, each of its runs from front to back; and C is streamed past the caches.
@@ -12,6 +13,7 @@
 //! 1. Equal to the encoding program (tested by the golden hashes, for every tier).
 //! 2. Nothing is allocated but zeros for a code with nodes that hold them, and scratch, both kept for the next call.
 
+mod coupler;
 mod fetcher;
 mod groups;
 mod quartet;
@@ -23,12 +25,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{
-    List, Tier,
-    coupled::{Coupler, product_matrix},
-    manner::PLACES_FOLLOWED,
-    third::Third,
-};
+use super::{List, Tier, coupled::product_matrix, manner::PLACES_FOLLOWED, third::Third};
+use coupler::Coupler;
 use groups::Encoded;
 pub(crate) use repair::PlaneRepairer;
 use sides::SIDE_BYTES;
@@ -166,9 +164,11 @@ impl Zeros {
     }
 }
 
-/// A tile, or the planes of one that are read. Whoever solves it promises that AVX-512 F and BW and GFNI are there, that Q is 2, 3 or 4, that all chunks are good
-/// for a tile, those that are made for writing and those of zeros for a group, and that parities and sub-chunks are whole lines if
-/// they are streamed.
+/// A tile, or the planes of one that are read.
+///
+/// Whoever solves it promises that AVX-512 F and BW and GFNI are there, that Q is 2, 3 or 4, that all chunks are good for a tile,
+/// those that are made for writing and those of zeros for a group, and that parities and sub-chunks are whole lines if they
+/// are streamed.
 struct Tile<'a, const Q: usize> {
     /// Those whose nodes are known and whose digits are not the last.
     sections: &'a [Section<'a, Q>],

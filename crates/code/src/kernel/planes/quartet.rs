@@ -1,13 +1,13 @@
-//! Adds a section of four nodes to the sums of four parities in four planes, in registers of our choosing.
+//! Adds a section of four nodes to the sums of four unknown nodes in four planes, in registers of our choosing.
 //!
-//! Sixteen sums, eight U and what makes them take all registers there are. Of the same in intrinsics the compiler puts some into
+//! Sixteen sums, eight U and what makes them take nearly all registers there are. Of the same in intrinsics the compiler puts some into
 //! memory and back, others after each change, which takes up to a half longer.
 //!
 //! | registers | hold |
 //! |---|---|
-//! | 0 to 15 | the sums, of each parity those of four planes |
+//! | 0 to 15 | the sums, of each unknown node those of four planes |
 //! | 16 to 19, 20 to 23 | U of two nodes in four planes |
-//! | 24 to 30 | products and matrices |
+//! | 24 to 29 | products and matrices |
 //! | 31 | the matrix of the coupling |
 //!
 //! Invariants:
@@ -31,7 +31,7 @@ pub(super) struct Quartet {
     pub(super) weight: usize,
     /// What waits, in whole lines.
     pub(super) waiting: *mut u8,
-    /// Of each node in turn, the product matrix for each parity; those of parity 0 are by 1.
+    /// Of each node in turn, the product matrix for each unknown node.
     pub(super) products: *const u64,
     /// That of the coupling.
     pub(super) factor: __m512i,
@@ -99,7 +99,7 @@ macro_rules! product {
     };
 }
 
-/// Products of the U of two nodes, in registers 16 to 23, to the four sums of a parity.
+/// Products of the U of two nodes, in registers 16 to 23, to the four sums of an unknown node.
 macro_rules! products {
     ($by_a:literal $by_b:literal: $a:literal $b:literal $c:literal $d:literal) => {
         concat!(
@@ -113,7 +113,7 @@ macro_rules! products {
     };
 }
 
-/// The U of two nodes, in registers 16 to 23, to the sums of parity 0.
+/// The U of two nodes, in registers 16 to 23, to the first sums, by 1.
 macro_rules! plain {
     () => {
         concat!(
@@ -149,7 +149,7 @@ macro_rules! last {
     };
 }
 
-/// The same where the products of the first sums are not all by 1.
+/// The U of nodes 0 and 1 to all sums, where the first sums' products are not by 1.
 macro_rules! general_first {
     () => {
         concat!(
@@ -161,6 +161,7 @@ macro_rules! general_first {
     };
 }
 
+/// The U of nodes 2 and 3 to all sums, where the first sums' products are not by 1.
 macro_rules! general_last {
     () => {
         concat!(
@@ -281,6 +282,7 @@ impl Quartet {
             run!(
                 self, sums,
                 [
+                    // Nothing waits, but each operand must be named.
                     "/* {waiting} */",
                     load!("n0": 16 17 18 19),
                     couple!(17, "{n1}"; 24), couple!(18, "{n2}"; 25), couple!(19, "{n3}"; 26),

@@ -14,9 +14,10 @@ use std::arch::x86_64::{__m512i, _mm512_xor_si512};
 use super::{
     super::{
         List, Tier,
-        coupled::{Coupler, Place, broadcast, load, product_matrix, put, times},
+        coupled::{Place, broadcast, load, product_matrix, times},
     },
     NODES_MAX, SECTIONS_MAX, Section, Tile, Zeros,
+    coupler::{Coupler, put},
     groups::Outcome,
     is_long, power,
 };
@@ -53,7 +54,7 @@ impl PlaneRepairer {
             return None;
         }
         assert!(Tier::available().contains(&tier) && section < sections && digit < q);
-        assert!(sections - 2 <= SECTIONS_MAX && q * (sections - 1) <= NODES_MAX, "alpha is limited");
+        assert!(sections - 1 <= SECTIONS_MAX && q * (sections - 1) <= NODES_MAX, "alpha is limited");
         let known = (0..q * sections).filter(|node| node / q != section);
         let products = known.flat_map(|node| (0..q).map(move |mate| (mate, node)));
         let products = products.map(|(mate, node)| product_matrix(coef(mate, node))).collect();
@@ -73,7 +74,9 @@ impl PlaneRepairer {
         let read_bytes = power(self.q, self.sections - 1) * sub_bytes;
         assert!(helpers.len() == self.q * self.sections, "one helper for each node");
         assert!(helpers.iter().flatten().all(|helper| helper.len() == read_bytes), "helpers of other lengths");
-        assert!(lost.len() == read_bytes * self.q && self.takes(sub_bytes), "a lost chunk of another length");
+        assert!(helpers[self.section * self.q + self.digit].is_none(), "the lost chunk is read");
+        assert!(self.takes(sub_bytes), "sub-chunks of {sub_bytes} bytes are repaired by a program");
+        assert!(lost.len() == read_bytes * self.q, "a lost chunk of another length");
         // SAFETY: the tier was checked when this was made; all buffers hold what they must, and the lost one is exclusively borrowed.
         unsafe {
             match self.q {
@@ -109,14 +112,14 @@ impl PlaneRepairer {
         // What of the section's nodes is read needs no products.
         let mates = section(self.section, &[[0; Q]; Q]);
         let coupler = Coupler::new(self.coupling);
-        let block = power(Q, self.sections - 1 - self.section);
+        let planes_behind = power(Q, self.sections - 1 - self.section);
         let outcome = Repaired {
             lost,
             digit: self.digit,
             mates,
             half: broadcast(product_matrix(inv(self.coupling))),
-            block: block * sub_bytes,
-            stride: if block == 1 { Q * sub_bytes } else { sub_bytes },
+            run_bytes: planes_behind * sub_bytes,
+            stride_bytes: if planes_behind == 1 { Q * sub_bytes } else { sub_bytes },
         };
         let tile = Tile { sections, inner: Some(inner), coupler, sub_bytes };
         // SAFETY: the caller's.
@@ -125,7 +128,6 @@ impl PlaneRepairer {
 }
 
 /// The unknown nodes are a lost chunk and its mates, in the planes where it is the dot.
-#[derive(Clone, Copy)]
 struct Repaired<'a, const Q: usize> {
     lost: *mut u8,
     /// Which node is lost.
@@ -135,9 +137,9 @@ struct Repaired<'a, const Q: usize> {
     /// By 1 / g.
     half: __m512i,
     /// Bytes of planes of the lost chunk that follow each other with the same digit, and from one digit to the next.
-    block: usize,
+    run_bytes: usize,
     /// From one plane of a group to the next.
-    stride: usize,
+    stride_bytes: usize,
 }
 
 impl<const Q: usize> Outcome<Q> for Repaired<'_, Q> {
@@ -146,7 +148,7 @@ impl<const Q: usize> Outcome<Q> for Repaired<'_, Q> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     unsafe fn put<const SHORT: bool>(&self, values: [[__m512i; Q]; Q], start: usize, place: Place) {
-        let first = start / self.block * self.block * Q + start % self.block + place.at;
+        let first = start / self.run_bytes * self.run_bytes * Q + start % self.run_bytes + place.at;
         for (node, mut values) in values.into_iter().enumerate() {
             if node != self.digit {
                 // SAFETY: the caller's: the mate is read there.
@@ -156,7 +158,7 @@ impl<const Q: usize> Outcome<Q> for Repaired<'_, Q> {
                 }
             }
             for (plane, value) in values.into_iter().enumerate() {
-                let to = self.lost.wrapping_add(first + node * self.block + plane * self.stride);
+                let to = self.lost.wrapping_add(first + node * self.run_bytes + plane * self.stride_bytes);
                 // SAFETY: the caller's.
                 unsafe { put::<false, SHORT>(to, value, place.mask) };
             }

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. Equal to the encoding program (tested against short sub-chunks).
-//! 2. Each vector of C is read at most twice for a plane: once itself and once as a companion.
+//! 2. Each vector of C is read at most twice, once itself and once as a companion, but for what the last side shares with the one before.
 
 use std::{
     arch::x86_64::{__m512i, _mm512_xor_si512},
@@ -17,9 +17,10 @@ use std::{
 use super::{
     super::{
         List,
-        coupled::{Place, add_one, add_two, broadcast, load, put, times},
+        coupled::{Place, add_one, add_two, broadcast, load, times},
     },
-    SECTIONS_MAX, Section, Tile,
+    NODES_MAX, SECTIONS_MAX, Section, Tile,
+    coupler::put,
     fetcher::Fetcher,
     power,
 };
@@ -28,16 +29,18 @@ impl<const Q: usize> Tile<'_, Q> {
     /// Encodes the tile; if `fetches`, the next group's sources are fetched from afar.
     ///
     /// # Safety
-    /// As [`Tile`] says; a sub-chunk has at least [`SIDE_BYTES`].
+    /// As [`Tile`] says; a sub-chunk has at least [`SIDE_BYTES`], and the last digit's section is the parity's, whose first takes all
+    /// products by 1.
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     pub(super) unsafe fn encode_by_plane<const STREAMED: bool>(&self, parity: [*mut u8; Q], fetches: bool) {
+        debug_assert!(self.inner.is_none());
         let sub_bytes = self.sub_bytes;
-        let mut aspects: List<Aspect<Q>, ASPECTS_MAX> = List::new();
+        let mut aspects: List<Aspect<Q>, NODES_MAX> = List::new();
         for (at, section) in self.sections.iter().enumerate() {
             let weight = power(Q, self.sections.len() - at) * sub_bytes;
             aspects.extend((0..Q).map(|digit| Aspect::new(section, digit, weight)));
         }
-        let aspects = aspects.as_mut_slice();
+        let aspects = aspects.as_slice();
         // Which aspects a group has, one of each section in turn.
         let mut group: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
         let group = &mut group[..self.sections.len()];
@@ -263,6 +266,3 @@ const BLOCK_BYTES: usize = 1 << 10;
 
 /// Pairs of planes in a group.
 const PAIRS_MAX: usize = 6;
-
-/// Nodes of these sections, and digits in each: 22 where q is 2, 18 and 20 where it is 3 and 4.
-const ASPECTS_MAX: usize = 22;
