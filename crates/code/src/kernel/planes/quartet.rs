@@ -125,51 +125,45 @@ macro_rules! plain {
     };
 }
 
-/// The U of nodes 0 and 1, in registers 16 to 23, to all sums.
+/// The U of nodes 0 and 1, in registers 16 to 23, to the sums of all unknown nodes but the first.
+macro_rules! first_but_one {
+    () => {
+        concat!(products!(8 40: 4 5 6 7), products!(16 48: 8 9 10 11), products!(24 56: 12 13 14 15))
+    };
+}
+
+/// The U of nodes 2 and 3 to the same.
+macro_rules! last_but_one {
+    () => {
+        concat!(products!(72 104: 4 5 6 7), products!(80 112: 8 9 10 11), products!(88 120: 12 13 14 15))
+    };
+}
+
+/// The U of nodes 0 and 1 to all sums, to the first ones by 1.
 macro_rules! first {
     () => {
-        concat!(
-            plain!(),
-            products!(8 40: 4 5 6 7),
-            products!(16 48: 8 9 10 11),
-            products!(24 56: 12 13 14 15),
-        )
+        concat!(plain!(), first_but_one!())
     };
 }
 
-/// The U of nodes 2 and 3, in registers 16 to 23, to all sums.
+/// The U of nodes 2 and 3 to all sums, to the first ones by 1.
 macro_rules! last {
     () => {
-        concat!(
-            plain!(),
-            products!(72 104: 4 5 6 7),
-            products!(80 112: 8 9 10 11),
-            products!(88 120: 12 13 14 15),
-        )
+        concat!(plain!(), last_but_one!())
     };
 }
 
-/// The U of nodes 0 and 1 to all sums, where the first sums' products are not by 1.
+/// The U of nodes 0 and 1 to all sums, whatever the products.
 macro_rules! general_first {
     () => {
-        concat!(
-            products!(0 32: 0 1 2 3),
-            products!(8 40: 4 5 6 7),
-            products!(16 48: 8 9 10 11),
-            products!(24 56: 12 13 14 15),
-        )
+        concat!(products!(0 32: 0 1 2 3), first_but_one!())
     };
 }
 
-/// The U of nodes 2 and 3 to all sums, where the first sums' products are not by 1.
+/// The U of nodes 2 and 3 to all sums, whatever the products.
 macro_rules! general_last {
     () => {
-        concat!(
-            products!(64 96: 0 1 2 3),
-            products!(72 104: 4 5 6 7),
-            products!(80 112: 8 9 10 11),
-            products!(88 120: 12 13 14 15),
-        )
+        concat!(products!(64 96: 0 1 2 3), last_but_one!())
     };
 }
 
