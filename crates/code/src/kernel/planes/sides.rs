@@ -40,7 +40,8 @@ impl<const Q: usize> Tile<'_, Q> {
             let weight = power(Q, self.sections.len() - at) * sub_bytes;
             aspects.extend((0..Q).map(|digit| Aspect::new(section, digit, weight)));
         }
-        let aspects = aspects.as_slice();
+        let aspects = aspects.as_mut_slice();
+        let has_zeros = self.sections.iter().any(|section| section.offsets.contains(&0));
         // Which aspects a group has, one of each section in turn.
         let mut group: [usize; SECTIONS_MAX] = std::array::from_fn(|section| section * Q);
         let group = &mut group[..self.sections.len()];
@@ -59,6 +60,9 @@ impl<const Q: usize> Tile<'_, Q> {
             }
             if fetches {
                 fetcher.aim(next.iter().flat_map(|at| aspects[*at].runs(start + Q * sub_bytes)));
+            }
+            if has_zeros {
+                group.iter().for_each(|at| aspects[*at].follow(start));
             }
             let targets = parity.map(|parity| parity.wrapping_add(start));
             let sources = Sources { aspects, group, is_back, start };
@@ -207,9 +211,10 @@ impl<const Q: usize> Tile<'_, Q> {
 struct Aspect<const Q: usize> {
     /// Where the nodes' chunks start.
     starts: [*const u8; Q],
-    /// Which bits of an offset into each chunk count.
-    offsets: [usize; Q],
-    /// How far from a plane the plane of each node's companion is, in bytes; it may wrap.
+    /// Where the nodes of zeros have them.
+    zeros: [Option<*const u8>; Q],
+    /// How far from a plane the plane of each node's companion is, in bytes; it may wrap. 0 if the dot
+    /// holds zeros.
     apart: [usize; Q],
     /// Of each node, the product matrix for each parity.
     products: [[u64; Q]; Q],
@@ -221,22 +226,29 @@ impl<const Q: usize> Aspect<Q> {
         let turn = |k: usize| (digit + k) % Q;
         Self {
             starts: std::array::from_fn(|k| section.chunks[turn(k)]),
-            offsets: std::array::from_fn(|k| section.offsets[turn(k)]),
-            apart: std::array::from_fn(|k| (turn(k) * weight).wrapping_sub(digit * weight)),
+            zeros: std::array::from_fn(|k| (section.offsets[turn(k)] == 0).then(|| section.chunks[turn(k)])),
+            apart: std::array::from_fn(|k| (turn(k) * weight).wrapping_sub(digit * weight) & section.offsets[digit]),
             products: std::array::from_fn(|k| section.products[turn(k)]),
+        }
+    }
+
+    /// Places the nodes of zeros so that the group from `start` on finds them: a mask for each look-up takes a twentieth.
+    fn follow(&mut self, start: usize) {
+        for (chunk, zeros) in self.starts.iter_mut().zip(self.zeros) {
+            *chunk = zeros.map_or(*chunk, |zeros| zeros.wrapping_sub(start));
         }
     }
 
     /// Where the k-th node is read, so many bytes from its start on.
     #[inline]
     fn near(&self, k: usize, start: usize) -> *const u8 {
-        self.starts[k].wrapping_add(start & self.offsets[k])
+        self.starts[k].wrapping_add(start)
     }
 
     /// Where its companion is.
     #[inline]
     fn far(&self, k: usize, start: usize) -> *const u8 {
-        self.starts[0].wrapping_add(start.wrapping_add(self.apart[k]) & self.offsets[0])
+        self.starts[0].wrapping_add(start.wrapping_add(self.apart[k]))
     }
 
     /// What the group from `start` on reads, as it lies.
