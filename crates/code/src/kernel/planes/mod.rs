@@ -126,12 +126,8 @@ impl PlaneEncoder {
         let mut sections: List<Section<Q>, SECTIONS_MAX> = List::new();
         let (products, _) = self.products.as_chunks::<Q>();
         sections.extend(products.chunks_exact(Q).enumerate().map(|(section, products)| {
-            let chunk = |node: usize| data.get(section * Q + node).copied();
-            Section {
-                chunks: std::array::from_fn(|node| chunk(node).unwrap_or(zeros)),
-                offsets: std::array::from_fn(|node| if chunk(node).is_some() { usize::MAX } else { 0 }),
-                products: products.first_chunk().expect("Q nodes a section"),
-            }
+            let products = products.first_chunk().expect("Q nodes a section");
+            Section::new(|node| data.get(section * Q + node).copied(), zeros, products)
         }));
         let coupler = Coupler::new(self.coupling);
         let tile = Tile { sections: sections.as_slice(), inner: None, coupler, sub_bytes };
@@ -189,7 +185,16 @@ struct Section<'a, const Q: usize> {
     products: &'a [[u64; Q]; Q],
 }
 
-impl<const Q: usize> Section<'_, Q> {
+impl<'a, const Q: usize> Section<'a, Q> {
+    /// Nodes without a chunk hold zeros.
+    fn new(chunk: impl Fn(usize) -> Option<*const u8>, zeros: *const u8, products: &'a [[u64; Q]; Q]) -> Self {
+        Self {
+            chunks: std::array::from_fn(|node| chunk(node).unwrap_or(zeros)),
+            offsets: std::array::from_fn(|node| if chunk(node).is_some() { usize::MAX } else { 0 }),
+            products,
+        }
+    }
+
     /// Where a node's chunk has the group that is so many bytes from its start.
     #[inline]
     fn chunk(&self, node: usize, start: usize) -> *const u8 {

@@ -96,12 +96,7 @@ impl PlaneRepairer {
         let zeros = (helpers.iter().flatten().count() + 1 < helpers.len()).then(|| self.zeros.at_least(Q * sub_bytes));
         let zeros = zeros.as_ref().map_or(std::ptr::null(), |zeros| zeros.as_ptr());
         let section = |section: usize, products| {
-            let helper = |node: usize| helpers[section * Q + node];
-            Section {
-                chunks: std::array::from_fn(|node| helper(node).map_or(zeros, <[u8]>::as_ptr)),
-                offsets: std::array::from_fn(|node| if helper(node).is_some() { usize::MAX } else { 0 }),
-                products,
-            }
+            Section::new(|node| helpers[section * Q + node].map(<[u8]>::as_ptr), zeros, products)
         };
         let (products, _) = self.products.as_chunks::<Q>();
         let (products, _) = products.as_chunks::<Q>();
